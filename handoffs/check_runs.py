@@ -1,8 +1,8 @@
 """The checks of submitted results, as a process that can run them takes, renews and settles them.
 
-nexus/control/verification.py is that process. Of several, one at a time has a run: it takes it by a conditional update,
-renews it while it works, and whoever lost it changes nothing. Each app whose work is checked registers its kind: the
-table of its runs, and what an outcome does to the work.
+nexus/control/worktrees/verification.py is that process. Of several, one at a time has a run: it takes it by a
+conditional update, renews it while it works, and whoever lost it changes nothing. Each app whose work is checked
+registers its kind: the table of its runs, and what an outcome does to the work.
 """
 
 from __future__ import annotations

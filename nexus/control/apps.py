@@ -21,7 +21,7 @@ def _check_ceiling(caller: Caller, operation: Operation[Any], params: Any) -> No
     from nexus.control.config import ControlSettings
 
     if ControlSettings.current().control:  # without a pool nothing of it is loaded
-        from nexus.control import members
+        from nexus.control.permissions import members
 
         members.check_ceiling(caller, operation, params)
 
@@ -96,7 +96,7 @@ class ControlConfig(NexusAppConfig):
             return under_review()
 
         def in_review(works: Sequence[SubmittedWork]) -> Sequence[bool]:
-            from nexus.control.services.reviews import in_review
+            from nexus.control.review.reviews import in_review
 
             return in_review(works)
 
@@ -120,7 +120,7 @@ class ControlConfig(NexusAppConfig):
             raise NexusError(Code.CONFIG_ERROR, "--rpc-port is the pool's: give --control with it.")
 
     def starters(self, senders: Collection[tuple[str, datetime]]) -> Mapping[tuple[str, datetime], StartedBy]:
-        from nexus.control.lineage import starters  # also where this process has no pool: another one may
+        from nexus.control.agents.lineage import starters  # also where this process has no pool: another one may
 
         return starters(senders)
 
@@ -140,7 +140,7 @@ class ControlConfig(NexusAppConfig):
         return super().figures() if ControlSettings.current().control else ()
 
     def operators_token(self) -> str | None:
-        from nexus.control.rpc import ENDPOINT
+        from nexus.control.rpc.endpoint import ENDPOINT
 
         return ENDPOINT.token
 
@@ -155,14 +155,14 @@ class ControlConfig(NexusAppConfig):
 
     def endpoints(self) -> Sequence[Endpoint]:
         from nexus.client.jsonrpc import serialize_response
-        from nexus.control.rpc import ENDPOINT, error_response
+        from nexus.control.rpc.endpoint import ENDPOINT, error_response
         from nexus.core.contributions import Endpoint
 
         return (Endpoint(ENDPOINT.serves, ENDPOINT, lambda error: serialize_response(error_response(None, error))),)
 
     def addresses(self) -> Sequence[Address]:
         from nexus.control.config import ControlSettings
-        from nexus.control.rpc import ENDPOINT
+        from nexus.control.rpc.endpoint import ENDPOINT
         from nexus.core.contributions import Address
 
         if not (settings := ControlSettings.current()).control:
@@ -172,7 +172,7 @@ class ControlConfig(NexusAppConfig):
 
     def remarks(self) -> Mapping[str, str]:
         from nexus.control.config import ControlSettings
-        from nexus.control.runners.configuration import in_words, runners
+        from nexus.control.runners_file import in_words, runners
         from nexus.control.worker.supervision import tokens_of_run
 
         if not ControlSettings.current().control:
@@ -183,12 +183,12 @@ class ControlConfig(NexusAppConfig):
         return remarks
 
     def openapi_paths(self) -> Mapping[str, Any]:
-        from nexus.control.rpc import openapi
+        from nexus.control.rpc.endpoint import openapi
 
         return openapi()
 
     def websocket_routes(self) -> Sequence[Any]:
-        from nexus.control.websocket import routes
+        from nexus.control.rpc.websocket import routes
 
         return routes
 
@@ -199,11 +199,11 @@ class ControlConfig(NexusAppConfig):
 
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from nexus.control.maintenance import EXPIRY
-        from nexus.control.services.half_moves import HalfMoves
-        from nexus.control.services.lane import LANE_WORK
-        from nexus.control.services.reviews import LOOK
-        from nexus.control.verification import VERIFICATION
+        from nexus.control.review.reviews import LOOK
         from nexus.control.worker.supervision import supervise
+        from nexus.control.worktrees.half_moves import HalfMoves
+        from nexus.control.worktrees.lane import LANE_WORK
+        from nexus.control.worktrees.verification import VERIFICATION
         from nexus.core.background_work import work_forever
 
         works = (EXPIRY, HalfMoves(), LANE_WORK, LOOK, VERIFICATION)

@@ -11,7 +11,8 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Length
 
 from inbox.monitoring import Picture
-from nexus.control import selectors, wakeups
+from nexus.control import selectors
+from nexus.control.agents import wakeups
 from nexus.control.models import (
     Budget,
     FaultChoices,
@@ -30,7 +31,8 @@ from nexus.control.models import (
     WorktreeMerge,
     WorktreeState,
 )
-from nexus.control.services import budgets, reviews
+from nexus.control.permissions import budgets
+from nexus.control.review import reviews
 from nexus.core.clock import now
 from nexus.core.contributions import Action, Answerable, AttentionItem, AttentionKind, BrowserNotification, Found
 from nexus.core.quoting import visible

@@ -13,7 +13,7 @@ from django.http import QueryDict
 
 from nexus.control.errors import ControlCode
 from nexus.control.models import Outcome, PoolAgent, Question
-from nexus.control.rules import DEFAULT, Preset, may_have_children
+from nexus.control.permissions.rules import DEFAULT, Preset, may_have_children
 from nexus.web.forms import (
     OFFERED,
     Filters,

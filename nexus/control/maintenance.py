@@ -17,15 +17,16 @@ from typing import Any
 
 from django.db.models import Exists, OuterRef, QuerySet
 
-from nexus.control import contexts, prices
+from nexus.control.agents import questions, transcript
+from nexus.control.agents.wakeups import MAIL
 from nexus.control.models import Entry, PoolAgent, PoolWorktree, Question, Turn, Wake, WorktreeState
+from nexus.control.permissions import prices
+from nexus.control.runners import contexts
 from nexus.control.runners.base import LOGS
-from nexus.control.runners.configuration import remarks
 from nexus.control.runners.processes import HOMES
 from nexus.control.runners.repositories import remove_placeholders
-from nexus.control.services import questions, transcript
-from nexus.control.trees import FOLDER, LEAVING, LOCKS, sweep
-from nexus.control.wakeups import MAIL
+from nexus.control.runners_file import remarks
+from nexus.control.worktrees.trees import FOLDER, LEAVING, LOCKS, sweep
 from nexus.core import foreign_files
 from nexus.core.background_work import Work
 from nexus.core.config import CoreSettings

@@ -11,10 +11,11 @@ from django.db.models import Min, Q, QuerySet
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
 from coordination.models import Workspace
-from nexus.control import monitoring, selectors
+from nexus.control import selectors
+from nexus.control.agents import monitoring
 from nexus.control.models import OVER, Question, QuestionStatus, Turn
-from nexus.control.prices import MILLIONTHS
-from nexus.control.services import budgets
+from nexus.control.permissions import budgets
+from nexus.control.permissions.prices import MILLIONTHS
 from nexus.core.clock import now
 from nexus.core.contributions import Figure, Sample, Window, gauge
 from nexus.core.database.functions import Lasted

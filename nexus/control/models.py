@@ -12,10 +12,10 @@ from django.db.models.functions import Now
 
 from coordination.comments import AbstractComment, answered_once_sent
 from coordination.models import ID_LENGTH, not_empty, one_of
-from nexus.control import rules
 from nexus.control.faults import FaultKind
-from nexus.control.patterns import LONGEST_PATTERN
-from nexus.control.rules import LONGEST_ID, Permissions, Preset
+from nexus.control.permissions import rules
+from nexus.control.permissions.patterns import LONGEST_PATTERN
+from nexus.control.permissions.rules import LONGEST_ID, Permissions, Preset
 
 STREAM = "pool"  # of the log
 STREAMS = {STREAM: "the pool: its agents, their turns, and agents' questions"}
@@ -140,7 +140,7 @@ class PoolAgent(models.Model):
     runner = models.CharField(max_length=ID_LENGTH)  # by its name in runners.toml
     machine = models.CharField(max_length=ID_LENGTH, default=HUB)  # where its worker is, for all its life
     host = models.CharField(max_length=ID_LENGTH, null=True)  # of the removed kind ssh; it runs no more
-    wake_on = models.JSONField(default=list)  # what starts a turn by itself: `nexus.control.wakeups`
+    wake_on = models.JSONField(default=list)  # what starts a turn by itself: `nexus.control.agents.wakeups`
     wake_tokens = models.PositiveBigIntegerField(null=True)  # limit of its woken turns in a day; null: the setting
     held_why = models.CharField(max_length=16, choices=HeldChoices, null=True)  # why it is not woken
     held_at = models.DateTimeField(null=True)
@@ -881,7 +881,7 @@ class RuleScope(models.TextChoices):
 
 
 class PermissionRule(models.Model):
-    """A rule that decides what agents may do without a person, or must not do (`nexus.control.rules.decide`)."""
+    """A rule that decides what agents may do without a person, or must not do (`decide` in `permissions/rules.py`)."""
 
     rule_id = models.BigAutoField(primary_key=True)  # the number that people see
     effect = models.CharField(max_length=16, choices=RuleEffect)

@@ -12,21 +12,8 @@ from django.db.models.functions import Left
 
 from coordination.models import Workspace
 from coordination.presence import agents_in
-from nexus.control.models import (
-    HUB,
-    Entry,
-    Machine,
-    MachineState,
-    Outage,
-    PermissionRule,
-    PoolAgent,
-    Question,
-    Role,
-    Turn,
-    TurnStatus,
-    money,
-)
-from nexus.control.rows import (
+from nexus.control.agents import transcript
+from nexus.control.agents.rows import (
     PROMPT,
     STEP,
     STEPS,
@@ -41,16 +28,23 @@ from nexus.control.rows import (
     run_row,
     trace_row,
 )
-from nexus.control.runners import processes, traffic
-from nexus.control.runners.configuration import (
-    REHEARSAL,
-    Acp,
-    changed_at,
-    runners,
-    start_programs,
+from nexus.control.agents.transcript import SESSION, tool_calls
+from nexus.control.models import (
+    HUB,
+    Entry,
+    Machine,
+    MachineState,
+    Outage,
+    PermissionRule,
+    PoolAgent,
+    Question,
+    Role,
+    Turn,
+    TurnStatus,
+    money,
 )
-from nexus.control.services import transcript
-from nexus.control.services.transcript import SESSION, tool_calls
+from nexus.control.runners import processes, traffic
+from nexus.control.runners_file import REHEARSAL, Acp, changed_at, runners, start_programs
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.operations.errors import not_found

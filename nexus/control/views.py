@@ -19,8 +19,10 @@ from django.urls import reverse
 from django.utils.safestring import mark_safe
 
 from handoffs.check_runs import sheet
-from nexus.control import contexts, monitoring, rules, selectors, wakeups
-from nexus.control import rules as wording
+from nexus.control import selectors
+from nexus.control.agents import monitoring, transcript, turns, wakeups
+from nexus.control.agents.pool import usual_directory
+from nexus.control.agents.questions import same_in_family
 from nexus.control.attention import actions_for, quick_actions
 from nexus.control.config import ControlSettings
 from nexus.control.forms import (
@@ -44,7 +46,6 @@ from nexus.control.forms import (
     TurnForm,
     WorkForm,
 )
-from nexus.control.members import find
 from nexus.control.models import (
     Entry,
     Outage,
@@ -58,17 +59,18 @@ from nexus.control.models import (
     WorktreeState,
     describe_scope,
 )
-from nexus.control.runners import sandbox, traffic
-from nexus.control.runners.configuration import Runner, Runners, remarks, runners, start_programs
-from nexus.control.services import lane as merge_lane
-from nexus.control.services import reviews as reviewing
-from nexus.control.services import transcript, turns, worktrees
-from nexus.control.services.budgets import every as known_budgets
-from nexus.control.services.permissions import every as known_rules
-from nexus.control.services.permissions import name_in
-from nexus.control.services.pool import usual_directory
-from nexus.control.services.questions import same_in_family
+from nexus.control.permissions import rules
+from nexus.control.permissions import rules as wording
+from nexus.control.permissions.budgets import every as known_budgets
+from nexus.control.permissions.members import find
+from nexus.control.permissions.permissions import every as known_rules
+from nexus.control.permissions.permissions import name_in
+from nexus.control.review import reviews as reviewing
+from nexus.control.runners import contexts, sandbox, traffic
+from nexus.control.runners_file import Runner, Runners, remarks, runners, start_programs
 from nexus.control.toolset import CONTROL
+from nexus.control.worktrees import lane as merge_lane
+from nexus.control.worktrees import worktrees
 from nexus.core.apps import actions
 from nexus.core.clock import now
 from nexus.core.operations.errors import NexusError

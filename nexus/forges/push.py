@@ -12,11 +12,10 @@ from urllib.parse import urlsplit
 
 from coordination.models import Agent, Event
 from handoffs.models import Handoff, HandoffStatus
-from nexus.control import trees
-from nexus.control.git import NEUTRAL, Git, GitFailed, Origin, TookTooLong, origin_of
 from nexus.control.models import MergeState, WorktreeMerge
-from nexus.control.services import worktrees
-from nexus.control.trees import Tree
+from nexus.control.runners.git import NEUTRAL, Git, GitFailed, Origin, TookTooLong, origin_of
+from nexus.control.worktrees import trees, worktrees
+from nexus.control.worktrees.trees import Tree
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.forges import remotes
 from nexus.forges.models import Forge, ForgeIssue, ForgeKind

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from nexus.control import git, trees
-from nexus.control.git import NEUTRAL, OPERATORS_CONFIG, PROTOCOLS, Git, GitFailed
-from nexus.control.runners import sandbox
-from nexus.control.runners.configuration import is_remote
+from nexus.control.runners import git, sandbox
+from nexus.control.runners.git import NEUTRAL, OPERATORS_CONFIG, PROTOCOLS, Git, GitFailed
+from nexus.control.runners_file import is_remote
+from nexus.control.worktrees import trees
 from nexus.forges.protocol import ForgeError, NotThere, Watched
 
 MAX_SUBJECTS = 20  # of commits, that a message names

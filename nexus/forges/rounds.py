@@ -18,7 +18,7 @@ from django.db.models import F, Q
 
 from coordination.services import audit
 from handoffs.models import HandoffStatus
-from nexus.control.trees import Tree
+from nexus.control.worktrees.trees import Tree
 from nexus.core.background_work import Work, repeated
 from nexus.core.clock import now
 from nexus.core.database.store import write

@@ -13,10 +13,9 @@ from coordination.log.emit import emit
 from coordination.models import Event
 from handoffs.lifecycle import OPERATOR
 from handoffs.models import Handoff, HandoffStatus
-from nexus.control import trees
-from nexus.control.git import GitFailed
-from nexus.control.services import worktrees
-from nexus.control.trees import Tree
+from nexus.control.runners.git import GitFailed
+from nexus.control.worktrees import trees, worktrees
+from nexus.control.worktrees.trees import Tree
 from nexus.core.background_work import Work
 from nexus.core.clock import now
 from nexus.core.database.store import write

@@ -16,10 +16,10 @@ from coordination.models import Event
 from handoffs.models import Handoff, HandoffStatus
 from inbox.models import Delivery, DeliveryStatus
 from nexus.client import NexusClient, ServerTokenManager
+from nexus.control.agents.wakeups import MAIL
 from nexus.control.models import PoolAgent, Turn, TurnStatus, Wake
-from nexus.control.runners.configuration import FILE
 from nexus.control.runners.rehearsal import NOTE
-from nexus.control.wakeups import MAIL
+from nexus.control.runners_file import FILE
 from nexus.core.database.store import instead
 from nexus.core.instance import Holder, running
 from nexus.core.processes import NEUTRAL, STDOUT, Program, own_environment, python, start

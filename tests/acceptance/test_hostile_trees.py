@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from nexus.control.trees import LEAVING, SCRATCH
+from nexus.control.worktrees.trees import LEAVING, SCRATCH
 from tests.acceptance.pool import Pool, until
 from tests.conftest import Furnish, Nest
 from tests.control.test_worktrees import git

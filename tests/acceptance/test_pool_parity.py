@@ -12,7 +12,7 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from nexus.control.rpc import CODES, OF_AGENT
+from nexus.control.rpc.endpoint import CODES, OF_AGENT
 from nexus.control.toolset import PREFIX
 from nexus.core.operations.errors import ErrorCode
 from tests.acceptance.hub import ROOT, START_SECONDS, Hub, serving

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from nexus.control.runners.configuration import presets
+from nexus.control.runners_file import presets
 
 
 def install(name: str, folder: Path) -> Path:

@@ -24,12 +24,12 @@ import psutil
 import pytest
 
 from inbox.models import Message
+from nexus.control.agents.transcript import SESSION
+from nexus.control.agents.turns import Ended
 from nexus.control.models import Entry, PoolAgent, Role
 from nexus.control.runners import acp, processes, sandbox
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners.configuration import Acp, presets
-from nexus.control.services.transcript import SESSION
-from nexus.control.services.turns import Ended
+from nexus.control.runners_file import Acp, presets
 from nexus.core.waiting import WRITERS, in_thread
 from tests.acceptance.pool import Pool as Hub
 from tests.acceptance.pool import until

@@ -20,12 +20,11 @@ from coordination.services import agents
 from nexus.compat.nexus3 import source
 from nexus.compat.nexus3.importing import Import
 from nexus.compat.nexus3.source import Nexus3Home
-from nexus.control import selectors
+from nexus.control import runners_file, selectors
+from nexus.control.agents.transcript import tool_calls
 from nexus.control.models import Entry, PermissionRule, PoolAgent
-from nexus.control.rules import Action, Kind, Verdict
-from nexus.control.runners import configuration
-from nexus.control.services import permissions
-from nexus.control.services.transcript import tool_calls
+from nexus.control.permissions import permissions
+from nexus.control.permissions.rules import Action, Kind, Verdict
 from nexus.core.operations.errors import NexusError
 from nexus.web.login import local_account
 from tests.acceptance.processes import nexus
@@ -94,7 +93,7 @@ def test_sessions_become_ended_agents_with_their_transcripts(there: Path, here: 
 
 def test_models_become_runners_that_work(there: Path, here: Path) -> None:
     importing = imported(there, here)
-    known = configuration.read(here / configuration.FILE)
+    known = runners_file.read(here / runners_file.FILE)
     assert known.default == "fast" and known.by_name.keys() == {
         *("rehearsal", "fast", "haiku-native", "small", "reader", "writer", "blind", "scribe", "careful")
     }
@@ -134,9 +133,9 @@ def test_models_become_runners_that_work(there: Path, here: Path) -> None:
 
 def test_presets_become_runners_with_rules(there: Path, here: Path, tmp_path: Path) -> None:
     importing = imported(there, here)
-    careful: Any = configuration.read(here / configuration.FILE).by_name["careful"]
+    careful: Any = runners_file.read(here / runners_file.FILE).by_name["careful"]
     assert (careful.model, careful.network) == ("openrouter:x-ai/grok-4.1-fast", False)
-    writer: Any = configuration.read(here / configuration.FILE).by_name["writer"]
+    writer: Any = runners_file.read(here / runners_file.FILE).by_name["writer"]
     assert writer.read_paths == [f"{Path.home()}/library"] and writer.stall_seconds == 91
     assert [str(rule) for rule in importing.rules] == [
         "agents of the runner blind: deny read",
@@ -183,7 +182,7 @@ def test_a_second_import_changes_nothing(there: Path, here: Path) -> None:
 
 
 def test_what_the_operator_has_stays(there: Path, here: Path) -> None:
-    file = here / configuration.FILE
+    file = here / runners_file.FILE
     own = '[runners.fast]\nkind = "acp"\ncommand = ["x"]\nenv = { TOKEN = "sk-own" }\n'
     file.write_text(own)
     file.chmod(0o640)
@@ -192,7 +191,7 @@ def test_what_the_operator_has_stays(there: Path, here: Path) -> None:
     assert "sk-" not in importing.diff and "[runners.small]" in importing.diff and file.read_text() == own
     importing.run()
     assert file.read_text().startswith(own) and file.stat().st_mode & 0o777 == 0o640
-    assert configuration.read(file).default == "fast"
+    assert runners_file.read(file).default == "fast"
     assert importing.unmoved["the model fast of openrouter: a runner of this name is here"] == 1
     assert importing.unmoved["the session of builder, which is an agent outside of the pool here"] == 1
     assert set(PoolAgent.objects.values_list("agent_id", flat=True)) == {".1", "helper"}
@@ -246,7 +245,7 @@ def test_a_session_that_changes_meanwhile_leaves_nothing(there: Path, here: Path
 
 def test_runners_that_change_meanwhile_leave_nothing(there: Path, here: Path) -> None:
     importing = Import(Nexus3Home(there), home=here, operator="olga", progress=lambda *_: None)
-    (here / configuration.FILE).write_text("# mine\n")
+    (here / runners_file.FILE).write_text("# mine\n")
     with pytest.raises(NexusError, match="was changed meanwhile"):
         importing.run()
     assert everything(here) == ([], [], [("runners.toml", "# mine\n")])

@@ -13,7 +13,7 @@ import pytest
 
 from nexus.compat.nexus3.in_process import Dispatcher, Pool
 from nexus.control.models import PoolAgent
-from nexus.control.rpc import ENDPOINT
+from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.control.worker.scheduling import Worker
 from nexus.core.clock import now
 from nexus.core.waiting import READERS, in_thread

@@ -10,12 +10,12 @@ from typing import Any, cast
 
 import acp as protocol
 
+from nexus.control.agents.turns import Ended
 from nexus.control.models import PoolAgent
 from nexus.control.runners import acp, processes
 from nexus.control.runners.acp_client import PoolClient
 from nexus.control.runners.base import Scene
-from nexus.control.runners.configuration import Acp
-from nexus.control.services.turns import Ended
+from nexus.control.runners_file import Acp
 from tests.control.acp_agent import Agent
 from tests.control.pool import Take
 from tests.control.turns import Played

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-from nexus.control.rpc import ENDPOINT
+from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.control.runners import rehearsal
 from nexus.control.worker.scheduling import Worker
 from nexus.core.clock import now

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db import connection
 
-from nexus.control.rpc import ENDPOINT
+from nexus.control.rpc.endpoint import ENDPOINT
 from tests.acceptance.hub import START_SECONDS
 from tests.control.wire import TOKEN
 

@@ -13,11 +13,11 @@ from typing import cast
 
 import pytest
 
-from nexus.control import merging, trees
-from nexus.control.git import Origin
-from nexus.control.merging import Prepared
-from nexus.control.services import reviews
-from nexus.control.trees import Survey, Tree
+from nexus.control.review import reviews
+from nexus.control.runners.git import Origin
+from nexus.control.worktrees import merging, trees
+from nexus.control.worktrees.merging import Prepared
+from nexus.control.worktrees.trees import Survey, Tree
 from nexus.core.unified_diff import ChangedFile
 
 

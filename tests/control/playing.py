@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
+from nexus.control.agents import transcript, turns
 from nexus.control.models import Entry, PoolAgent, Role, Turn, TurnStatus
-from nexus.control.services import transcript, turns
 from nexus.control.toolset import CONTROL
 from nexus.core.clock import now
 from nexus.core.database.store import write

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from nexus.control.members import Actor
+from nexus.control.agents import pool, turns
+from nexus.control.agents.turns import Ended
 from nexus.control.models import HUB, Entry, Incarnation, PoolAgent, Turn, TurnStatus
+from nexus.control.permissions.members import Actor
 from nexus.control.runners.base import Scene
-from nexus.control.services import pool, turns
-from nexus.control.services.turns import Ended
 from nexus.control.worker.scheduling import Worker
 from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
 

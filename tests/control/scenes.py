@@ -9,15 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nexus.control.members import Actor
+from nexus.control.agents import pool, transcript, turns
+from nexus.control.agents.questions import Decision
+from nexus.control.agents.turns import Ended
 from nexus.control.models import Entry, PoolAgent, Role, Turn
-from nexus.control.rules import Action, Rule
+from nexus.control.permissions import permissions
+from nexus.control.permissions.members import Actor
+from nexus.control.permissions.rules import Action, Rule
 from nexus.control.runners.base import Scene
-from nexus.control.runners.configuration import Model
 from nexus.control.runners.model import take
-from nexus.control.services import permissions, pool, transcript, turns
-from nexus.control.services.questions import Decision
-from nexus.control.services.turns import Ended
+from nexus.control.runners_file import Model
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.core.operations import runner as operations

@@ -18,15 +18,15 @@ from acp.schema import ToolCallLocation, ToolCallUpdate
 
 from coordination.models import LentKey
 from coordination.services import keys
+from nexus.control.agents import transcript
 from nexus.control.faults import Fault, FaultKind
 from nexus.control.models import PoolAgent, Role, Turn, TurnStatus
-from nexus.control.prices import Cost
-from nexus.control.rules import Effect, Kind, Permissions, Preset, Rule, Verdict
+from nexus.control.permissions.prices import Cost
+from nexus.control.permissions.rules import Effect, Kind, Permissions, Preset, Rule, Verdict
 from nexus.control.runners import acp, acp_client, acp_transport, sandbox, traffic
 from nexus.control.runners.acp_calls import judge
 from nexus.control.runners.base import Draft, RunnerFailed
-from nexus.control.services import transcript
-from nexus.control.tools import files
+from nexus.control.runners.tools import files
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.core.operations.errors import NexusError

@@ -12,11 +12,11 @@ import pytest
 from acp import RequestError
 from acp.schema import AllowedOutcome, PermissionOption, SessionNotification, ToolCallUpdate
 
+from nexus.control.agents.questions import Decision
 from nexus.control.models import Role
-from nexus.control.rules import Effect, Kind, Permissions, Preset, Rule
+from nexus.control.permissions.rules import Effect, Kind, Permissions, Preset, Rule
 from nexus.control.runners.acp_client import PoolClient
 from nexus.control.runners.base import Scene
-from nexus.control.services.questions import Decision
 
 OPTIONS = [
     PermissionOption(kind="allow_once", name="Allow", option_id="yes"),

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
+from nexus.control.agents.transcript import SESSION
 from nexus.control.faults import Fault, FaultKind
 from nexus.control.models import PoolAgent
 from nexus.control.runners import acp_check, processes
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners.configuration import FILE, Acp, presets, read
-from nexus.control.services.transcript import SESSION
+from nexus.control.runners_file import FILE, Acp, presets, read
 from nexus.core.operations.errors import NexusError
 from nexus.core.waiting import OUTSIDE, WRITERS, in_thread
 from tests.control.acp_here import played, take

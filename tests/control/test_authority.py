@@ -11,9 +11,9 @@ import pytest
 
 from coordination.toolset import run
 from nexus.client.jsonrpc import INVALID_PARAMS
-from nexus.control.members import TURN_TRANSPORT
+from nexus.control.agents import turns
 from nexus.control.models import PoolAgent, Turn
-from nexus.control.services import turns
+from nexus.control.permissions.members import TURN_TRANSPORT
 from nexus.core.config import CoreSettings
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller

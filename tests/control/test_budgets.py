@@ -12,13 +12,12 @@ from django.test import Client as Browser
 
 from coordination.models import Event
 from inbox.monitoring import Picture
-from nexus.control import wakeups
+from nexus.control.agents import turns, wakeups
 from nexus.control.attention import KINDS
 from nexus.control.faults import Fault, FaultKind
 from nexus.control.metrics import collect
 from nexus.control.models import Budget, PoolAgent, Turn, TurnStatus
-from nexus.control.prices import Cost
-from nexus.control.services import turns
+from nexus.control.permissions.prices import Cost
 from nexus.core.clock import now
 from tests.conftest import at_once
 from tests.control.playing import at_hand, command, lead, pool, refused, send, settle, take, writer

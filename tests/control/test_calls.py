@@ -15,9 +15,9 @@ from asgiref.sync import sync_to_async
 
 from coordination.models import Event
 from nexus.client.jsonrpc import INVALID_PARAMS
+from nexus.control.agents import pool, transcript, turns
 from nexus.control.models import PoolAgent, Role, Turn, TurnStatus
-from nexus.control.rpc import ENDPOINT
-from nexus.control.services import pool, transcript, turns
+from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.core import waiting
 from nexus.core.clock import now
 from nexus.core.database.store import store, write

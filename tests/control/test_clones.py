@@ -14,7 +14,7 @@ import pytest
 from nexus.control.models import PoolAgent
 from nexus.control.runners import sandbox
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners.configuration import Clone, read
+from nexus.control.runners_file import Clone, read
 from nexus.control.worker import clones
 from nexus.control.worker.scheduling import Worker
 from nexus.core.operations.errors import NexusError

@@ -14,7 +14,7 @@ from nexus.client.methods import PoolMethods
 from nexus.control.direct import AgentScopedAPI, ClientAdapter, DirectAgentAPI
 from nexus.control.errors import ControlCode
 from nexus.control.operations.pool import CreateAgent
-from nexus.control.rpc import GLOBAL, OF_AGENT
+from nexus.control.rpc.endpoint import GLOBAL, OF_AGENT
 from nexus.control.worker.scheduling import Worker
 from nexus.core.operations.errors import Code, NexusError
 

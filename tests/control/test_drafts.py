@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordination.toolset import run
-from nexus.control import agent_stream
-from nexus.control.agent_stream import DRAFTS, Drafts
+from nexus.control.agents.turns import Ended
 from nexus.control.models import Entry, PoolAgent, Role, Turn, TurnStatus
-from nexus.control.rpc import ENDPOINT
+from nexus.control.rpc import agent_stream
+from nexus.control.rpc.agent_stream import DRAFTS, Drafts
+from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.control.runners import base
 from nexus.control.runners.base import Scene
-from nexus.control.services.turns import Ended
 from nexus.control.worker import execution
 from nexus.control.worker.execution import DraftReporter
 from nexus.control.worker.scheduling import Worker

@@ -17,9 +17,9 @@ from coordination.models import Agent, Event
 from coordination.presence import Presence
 from coordination.services import agents, sessions, workspaces
 from nexus.control import selectors
+from nexus.control.agents import pool, questions, transcript, turns
+from nexus.control.agents.turns import Closing, Ended
 from nexus.control.models import Entry, PoolAgent, Role, TurnStatus
-from nexus.control.services import pool, questions, transcript, turns
-from nexus.control.services.turns import Closing, Ended
 from nexus.core.clock import now
 from tests.control.pool import ADMIN, create, send
 from tests.store import failing

@@ -12,9 +12,9 @@ import time_machine
 from prometheus_client.registry import Collector
 
 from coordination.toolset import run
+from nexus.control.agents import questions
 from nexus.control.models import PoolAgent, TurnStatus
-from nexus.control.prices import Cost
-from nexus.control.services import questions
+from nexus.control.permissions.prices import Cost
 from nexus_site.serving.metrics import Figures, Store
 from tests.conftest import OPERATOR
 from tests.control.playing import at_hand, lead, send, settle, take

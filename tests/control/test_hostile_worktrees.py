@@ -14,13 +14,12 @@ from typing import Any
 
 import pytest
 
-from nexus.control import trees
-from nexus.control.git import GitFailed, origin_of
-from nexus.control.members import Actor
 from nexus.control.models import PoolAgent, PoolWorktree
+from nexus.control.permissions.members import Actor
 from nexus.control.runners import processes, sandbox
-from nexus.control.runners.configuration import Acp
-from nexus.control.services import worktrees
+from nexus.control.runners.git import GitFailed, origin_of
+from nexus.control.runners_file import Acp
+from nexus.control.worktrees import trees, worktrees
 from tests.control.test_worktrees import does, git, made, pool, repository, sandboxed
 
 __all__ = ["made", "pool", "repository", "sandboxed"]
@@ -238,7 +237,7 @@ def test_nothing_of_it_runs_or_is_read_outside(
     for mark in attack.marks:  # of the agent's own git, while it played
         mark.unlink(missing_ok=True)
     if "pipe" in name:
-        monkeypatch.setattr("nexus.control.git.SECONDS", 2)
+        monkeypatch.setattr("nexus.control.runners.git.SECONDS", 2)
     for operation in ("diff", "merge", "keep"):
         answer = does(f"pool_worktree_{operation}", agent_id="smith")
         assert SECRET not in str(answer)

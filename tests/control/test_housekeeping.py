@@ -10,10 +10,11 @@ import pytest
 from django.db import connection
 
 from coordination.services import keys
-from nexus.control import maintenance, trees
+from nexus.control import maintenance
+from nexus.control.agents import pool, turns
 from nexus.control.models import PoolAgent, TurnStatus
 from nexus.control.runners.base import LOGS
-from nexus.control.services import pool, turns
+from nexus.control.worktrees import trees
 from nexus.core.clock import now
 from tests.conftest import Nest
 from tests.control.pool import HERE, create, send

@@ -11,10 +11,11 @@ import pytest
 import time_machine
 
 from coordination.toolset import run
-from nexus.control import maintenance, wakeups
+from nexus.control import maintenance
+from nexus.control.agents import wakeups
+from nexus.control.agents.waking import Watch
 from nexus.control.models import HUB, Turn
-from nexus.control.runners.configuration import FILE
-from nexus.control.services.waking import Watch
+from nexus.control.runners_file import FILE
 from nexus.control.worker.scheduling import Worker
 from nexus.core.clock import now
 from nexus.core.waiting import READERS, SLOW, WRITERS, in_thread

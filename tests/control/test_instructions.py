@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from nexus.control import instructions
-from nexus.control.instructions import CUT, MOST
+from nexus.control.agents import transcript
 from nexus.control.models import PoolAgent
-from nexus.control.services import transcript
+from nexus.control.runners import instructions
+from nexus.control.runners.instructions import CUT, MOST
 from nexus.control.worker.scheduling import Worker
 from nexus.core.waiting import READERS, WRITERS, in_thread
 from tests.control.openai_server import says, serving

@@ -19,13 +19,12 @@ from django.test import Client as Browser
 from coordination.log.lines import lines
 from coordination.models import Event
 from inbox.monitoring import Picture
-from nexus.control import trees, verification
 from nexus.control.attention import KINDS
-from nexus.control.merging import LANE
 from nexus.control.models import MergeState, PoolWorktree, Turn, WorktreeMerge
 from nexus.control.runners import sandbox
-from nexus.control.services import lane
-from nexus.control.services.lane import LANE_WORK, Claimed
+from nexus.control.worktrees import lane, trees, verification
+from nexus.control.worktrees.lane import LANE_WORK, Claimed
+from nexus.control.worktrees.merging import LANE
 from nexus.core.background_work import work_forever, work_once
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings

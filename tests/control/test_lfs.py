@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nexus.control.git import origin_of
 from nexus.control.models import MergeState
+from nexus.control.runners.git import origin_of
 from tests.control.test_lane import Make, ended, make, queue, refused
 from tests.control.test_worktrees import does, git, pool, repository
 from tests.outside import program

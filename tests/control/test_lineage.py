@@ -18,9 +18,9 @@ from coordination.toolset import call as perform
 from coordination.toolset import run
 from handoffs import offers
 from inbox.models import Message
-from nexus.control import wakeups
-from nexus.control.members import TURN_TRANSPORT
+from nexus.control.agents import wakeups
 from nexus.control.models import PoolAgent
+from nexus.control.permissions.members import TURN_TRANSPORT
 from nexus.control.toolset import CONTROL
 from nexus.core.clock import now
 from nexus.core.database.store import write

@@ -15,12 +15,12 @@ from django.db.models import F
 from django.test import Client as Browser
 
 from coordination.models import Event
+from nexus.control.agents import machines, turns
+from nexus.control.agents.turns import Ended
 from nexus.control.faults import Fault, FaultKind
 from nexus.control.models import HUB, Incarnation, Machine, MachineState, PoolAgent, Role, Turn, TurnStatus
 from nexus.control.runners.base import RunnerFailed, Scene
-from nexus.control.runners.configuration import FILE
-from nexus.control.services import machines, turns
-from nexus.control.services.turns import Ended
+from nexus.control.runners_file import FILE
 from nexus.control.worker.execution import RunningTurn
 from nexus.control.worker.scheduling import Worker
 from nexus.core.clock import now

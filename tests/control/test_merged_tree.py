@@ -11,8 +11,8 @@ from django.core.management import call_command
 from django.test import Client as Browser
 
 from nexus.control.models import PoolWorktree, Turn, WorktreeMerge
-from nexus.control.services.lane import LANE_WORK
-from nexus.control.services.reviews import LOOK
+from nexus.control.review.reviews import LOOK
+from nexus.control.worktrees.lane import LANE_WORK
 from nexus.core.background_work import work_once
 from tests.control.test_reviews import Make, call, comment, make, refused, waiting, works
 from tests.control.test_worktree_page import words

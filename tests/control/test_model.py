@@ -12,13 +12,13 @@ import pytest
 
 from coordination.models import Event
 from coordination.services import workspaces
-from nexus.control import contexts
+from nexus.control import runners_file
+from nexus.control.agents import transcript, turns
+from nexus.control.agents.questions import Decision
 from nexus.control.models import Role
-from nexus.control.runners import configuration, model, recording, sandbox, traffic
+from nexus.control.runners import contexts, model, recording, sandbox, traffic
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.model import take
-from nexus.control.services import transcript, turns
-from nexus.control.services.questions import Decision
 from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import NexusError
 from nexus.core.waiting import READERS, WRITERS, in_thread
@@ -371,12 +371,12 @@ async def test_it_needs_the_key_that_its_runner_names(stage: Stage, monkeypatch:
 def test_it_says_what_to_install_before_anything_starts(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     home = CoreSettings.current().home
     home.mkdir(exist_ok=True)
-    (home / configuration.FILE).write_text('[runners.small]\nkind = "model"\nmodel = "openai:small"\n')
-    assert configuration.runners().named(None).name == "small"
-    configuration._read.cache_clear()
-    monkeypatch.setattr(configuration, "find_spec", lambda name: None)
+    (home / runners_file.FILE).write_text('[runners.small]\nkind = "model"\nmodel = "openai:small"\n')
+    assert runners_file.runners().named(None).name == "small"
+    runners_file._read.cache_clear()
+    monkeypatch.setattr(runners_file, "find_spec", lambda name: None)
     with pytest.raises(NexusError, match="needs the extra models: "):
-        configuration.read(home / configuration.FILE)
+        runners_file.read(home / runners_file.FILE)
 
 
 async def test_it_refuses_a_provider_that_there_is_not(stage: Stage) -> None:

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nexus.control import merging, moving, trees
-from nexus.control.git import Git, GitFailed, origin_of
-from nexus.control.moving import Locked
-from nexus.control.services.half_moves import HalfMoves
+from nexus.control.runners.git import Git, GitFailed, origin_of
+from nexus.control.worktrees import merging, moving, trees
+from nexus.control.worktrees.half_moves import HalfMoves
+from nexus.control.worktrees.moving import Locked
 from nexus.core.background_work import work_once
 from tests.acceptance.pool import arguments, until
 from tests.control.test_worktrees import git, made, pool, repository, sandboxed

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from django.test import Client as Browser
 
-from nexus.control import wakeups
+from nexus.control.agents import wakeups
 from nexus.control.forms import NEW_AGENT_STEPS, NewPoolAgentForm
 from nexus.control.models import PoolAgent, Turn
-from nexus.control.rules import DEEPEST
+from nexus.control.permissions.rules import DEEPEST
 from nexus.control.runners import sandbox
 from nexus.control.toolset import CONTROL
 from nexus.web.login import local_account

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from coordination.models import Event
-from nexus.control import contexts
 from nexus.control.models import PoolAgent
-from nexus.control.rules import Permissions, Preset
-from nexus.control.runners import new_repositories, repositories, sandbox
+from nexus.control.permissions.rules import Permissions, Preset
+from nexus.control.runners import contexts, new_repositories, repositories, sandbox
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.new_repositories import Unsafe, Watch
 from nexus.core.waiting import WRITERS, in_thread

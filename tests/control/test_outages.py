@@ -14,13 +14,14 @@ from django.test import Client as Browser
 
 from coordination.models import Event
 from inbox.monitoring import Picture
+from nexus.control import runners_file
+from nexus.control.agents import outages, turns
 from nexus.control.attention import KINDS
 from nexus.control.faults import Fault, FaultKind
 from nexus.control.models import Entry, Outage, PoolAgent, Role, Turn, TurnStatus
-from nexus.control.runners import acp, configuration
+from nexus.control.runners import acp
 from nexus.control.runners.base import Scene
-from nexus.control.runners.configuration import FILE
-from nexus.control.services import outages, turns
+from nexus.control.runners_file import FILE
 from nexus.control.worker.scheduling import Worker
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
@@ -302,13 +303,13 @@ def test_a_fallback_is_another_runner(small: None, name: str) -> None:
     path = CoreSettings.current().home / FILE
     path.write_text(path.read_text().replace("[runners.small]", f'[runners.small]\nfallback = "{name}"'))
     with pytest.raises(NexusError, match="there is no other runner"):
-        configuration.read(path)
+        runners_file.read(path)
 
 
 def declare_out(turn: Turn) -> None:
     """Let agents of two families meet a fault of small."""
     for other in (turn, Turn(agent=PoolAgent.objects.get(agent_id="bob"), started_at=now())):
-        outages.note_fault(configuration.runners().named("small"), KEY, "away", other, now())
+        outages.note_fault(runners_file.runners().named("small"), KEY, "away", other, now())
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,11 @@ import time_machine
 from django.test import Client as Browser
 
 from inbox.models import Delivery
-from nexus.control import wakeups
+from nexus.control.agents import questions, turns, wakeups
+from nexus.control.agents.turns import Closing
 from nexus.control.attention import VERDICTS, WHOLE
 from nexus.control.models import Entry, PermissionRule, PoolAgent, Question, Role, Turn, TurnStatus, Wake
 from nexus.control.runners import sandbox
-from nexus.control.services import questions, turns
-from nexus.control.services.turns import Closing
 from nexus.core.clock import now
 from nexus.web.login import local_account
 from tests.control.playing import at_hand, fill, lead, pool, say, send, settle, take, writer

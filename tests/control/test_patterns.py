@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.control.patterns import LONGEST_LINE, Match, covers, escaped, finds, literal, plain_words
+from nexus.control.permissions.patterns import LONGEST_LINE, Match, covers, escaped, finds, literal, plain_words
 
 REFUSED = (
     "git status; rm x",

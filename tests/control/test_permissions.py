@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordination.models import Event
+from nexus.control.agents import questions
+from nexus.control.agents.questions import Decision
 from nexus.control.models import Entry, PermissionRule, PoolAgent, Question
-from nexus.control.rules import Action, Effect, Kind, Rule, Verdict, decide
-from nexus.control.services import permissions, questions
-from nexus.control.services.questions import Decision
-from nexus.control.tools import catalog
+from nexus.control.permissions import permissions
+from nexus.control.permissions.rules import Action, Effect, Kind, Rule, Verdict, decide
+from nexus.control.runners.tools import catalog
 from nexus.core.waiting import WRITERS, in_thread
 from tests.control.openai_server import calls, says, serving
 from tests.control.playing import at_hand, command, lead, pool, refused, writer

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from django.test import Client as Browser
 
-from nexus.control import prices
 from nexus.control.models import PoolAgent, Turn, money
-from nexus.control.prices import FILE, Cost
-from nexus.control.runners.configuration import REHEARSAL, Model
+from nexus.control.permissions import prices
+from nexus.control.permissions.prices import FILE, Cost
+from nexus.control.runners_file import REHEARSAL, Model
 from nexus.core.operations.errors import NexusError
 from tests.control.playing import at_hand, lead, pool, send, settle, take
 from tests.pages import shown

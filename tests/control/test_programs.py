@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nexus.control.rules import Permissions, Preset
+from nexus.control.permissions.rules import Permissions, Preset
 from nexus.control.runners import processes
-from nexus.control.tools import catalog
-from nexus.control.tools.catalog import ProgramEnd
-from nexus.control.tools.files import ToolFailed, ToolRefused
+from nexus.control.runners.tools import catalog
+from nexus.control.runners.tools.catalog import ProgramEnd
+from nexus.control.runners.tools.files import ToolFailed, ToolRefused
 
 pytestmark = pytest.mark.usefixtures("starts_processes")
 

@@ -15,15 +15,16 @@ from coordination.models import Event
 from coordination.routing import Profile
 from coordination.toolset import run as on_bus
 from inbox.monitoring import Picture
+from nexus.control.agents import pool, questions, turns
+from nexus.control.agents.questions import Decision
+from nexus.control.agents.questions import ask_and_wait as ask_in_turn
+from nexus.control.agents.turns import Ended
 from nexus.control.attention import KINDS
 from nexus.control.maintenance import EXPIRY
-from nexus.control.members import Actor
 from nexus.control.models import Question, QuestionKind, Turn, TurnStatus
-from nexus.control.rules import Action, Kind
-from nexus.control.services import permissions, pool, questions, turns
-from nexus.control.services.questions import Decision
-from nexus.control.services.questions import ask_and_wait as ask_in_turn
-from nexus.control.services.turns import Ended
+from nexus.control.permissions import permissions
+from nexus.control.permissions.members import Actor
+from nexus.control.permissions.rules import Action, Kind
 from nexus.control.toolset import CONTROL
 from nexus.core import waiting
 from nexus.core.background_work import work_once

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from nexus.control.agents import questions
 from nexus.control.attention import VERDICTS, WHOLE, WORDS
 from nexus.control.models import PermissionRule, PoolAgent, Question, QuestionStatus
-from nexus.control.rules import Action, Kind
-from nexus.control.services import questions
+from nexus.control.permissions.rules import Action, Kind
 from nexus.control.toolset import CONTROL
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from nexus.control import wakeups
+from nexus.control.agents import wakeups
+from nexus.control.agents.questions import Decision
+from nexus.control.agents.turns import Closing, Ended
+from nexus.control.agents.wakeups import Item
 from nexus.control.models import Entry, PoolAgent, Role, Turn
 from nexus.control.runners import rehearsal
 from nexus.control.runners.base import RunnerFailed, Scene
-from nexus.control.runners.configuration import Rehearsal, read
-from nexus.control.services.questions import Decision
-from nexus.control.services.turns import Closing, Ended
-from nexus.control.wakeups import Item
+from nexus.control.runners_file import Rehearsal, read
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.replies import Outcome
 from tests.control.turns import newest_first

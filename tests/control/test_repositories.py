@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from nexus.control import rules
 from nexus.control.models import PoolAgent
-from nexus.control.rules import Permissions, Preset
+from nexus.control.permissions import rules
+from nexus.control.permissions.rules import Permissions, Preset
 from nexus.control.runners import new_repositories, repositories, sandbox
 from nexus.control.runners.base import RunnerFailed
 from tests.control.test_worktrees import does, git

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import time_machine
 
-from nexus.control import metrics, monitoring, timeline
+from nexus.control import metrics
+from nexus.control.agents import monitoring, timeline
 from nexus.control.maintenance import KEPT_TURNS
 from nexus.control.models import Entry, PoolAgent, Question, Role, Turn, Wake
-from nexus.control.rpc import ENDPOINT
+from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.core.contributions import Window
 from nexus.maintenance.retention import prune
 from tests.control.listening import listening

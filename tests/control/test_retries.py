@@ -12,10 +12,10 @@ import pytest
 import time_machine
 
 from coordination.models import Event
+from nexus.control.agents import turns
 from nexus.control.faults import Fault, FaultKind
 from nexus.control.models import Entry, PoolAgent, Role, Turn, TurnStatus
-from nexus.control.runners.configuration import FILE
-from nexus.control.services import turns
+from nexus.control.runners_file import FILE
 from nexus.control.worker.scheduling import Worker
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings

@@ -16,12 +16,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hypothesis.stateful import run_state_machine_as_test as run_machine
 
 from coordination.ids import new_id
-from nexus.control.git import Origin
-from nexus.control.members import Actor
+from nexus.control.agents import pool, turns
+from nexus.control.agents.turns import Ended
 from nexus.control.models import MergeState, PoolAgent, PoolWorktree, ReviewComment, Turn, TurnStatus, WorktreeMerge
-from nexus.control.services import lane, pool, reviews, turns, worktrees
-from nexus.control.services.reviews import Lines
-from nexus.control.services.turns import Ended
+from nexus.control.permissions.members import Actor
+from nexus.control.review import reviews
+from nexus.control.review.reviews import Lines
+from nexus.control.runners.git import Origin
+from nexus.control.worktrees import lane, worktrees
 from nexus.core.clock import now
 from nexus.core.operations.errors import NexusError
 from tests.conftest import examples

@@ -23,11 +23,12 @@ from coordination import comments
 from coordination.models import Workspace
 from handoffs.attention import KINDS as HANDOFF_KINDS
 from inbox.monitoring import Picture
+from nexus.control.agents import turns, waking
+from nexus.control.agents.turns import Ended
 from nexus.control.attention import KINDS
 from nexus.control.models import DiffSide, PoolAgent, PoolWorktree, ReviewComment, Turn, TurnStatus
-from nexus.control.services import reviews, turns, waking
-from nexus.control.services.reviews import LOOK, Lines
-from nexus.control.services.turns import Ended
+from nexus.control.review import reviews
+from nexus.control.review.reviews import LOOK, Lines
 from nexus.core.background_work import work_once
 from nexus.core.clock import now
 from nexus.core.operations import runner

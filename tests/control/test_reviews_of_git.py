@@ -9,9 +9,9 @@ import pytest
 
 from inbox import receipts
 from nexus.control.models import PoolAgent, WorktreeMerge
-from nexus.control.services import worktrees
-from nexus.control.services.lane import LANE_WORK
-from nexus.control.services.reviews import LOOK
+from nexus.control.review.reviews import LOOK
+from nexus.control.worktrees import worktrees
+from nexus.control.worktrees.lane import LANE_WORK
 from nexus.core.background_work import work_once
 from tests.conftest import does as do
 from tests.control.test_reviews import Make, call, comment, make, offer, refused, send_mail, waiting, works

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from nexus.control import rules
-from nexus.control.rules import Broken, Permissions, Preset, Wish, grant
+from nexus.control.permissions import rules
+from nexus.control.permissions.rules import Broken, Permissions, Preset, Wish, grant
 
 TREE = ["/", "/w", "/w/a", "/w/a/b", "/w/ab", "/w/c", "/x"]  # /w/ab begins as /w/a does, and lies beside it
 LOWER = {"trusted": ["sandboxed", "worker"], "sandboxed": [], "worker": []}  # what an agent may create, in words

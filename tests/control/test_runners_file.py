@@ -12,7 +12,7 @@ from django.core.management import call_command
 
 from nexus.control.maintenance import CHECKS
 from nexus.control.models import PoolAgent
-from nexus.control.runners.configuration import in_words, read, runners
+from nexus.control.runners_file import in_words, read, runners
 from nexus.control.worker.scheduling import Worker
 from nexus.control.worker.supervision import admit
 from nexus.core.operations.errors import NexusError

@@ -10,11 +10,11 @@ import pytest
 
 from coordination.models import Event
 from inbox.monitoring import Picture
+from nexus.control.agents import turns
 from nexus.control.attention import KINDS
 from nexus.control.models import Cause, PoolAgent, Role, Turn, TurnStatus
 from nexus.control.runners import sandbox
-from nexus.control.runners.configuration import FILE
-from nexus.control.services import turns
+from nexus.control.runners_file import FILE
 from nexus.core.clock import now
 from tests.conftest import at_once
 from tests.control.playing import at_hand, command, lead, pool, refused, say, send, settle, take, writer

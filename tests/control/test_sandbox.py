@@ -16,13 +16,13 @@ from typing import Any
 import psutil
 import pytest
 
-from nexus.control.rpc import ENDPOINT
-from nexus.control.rules import Permissions, Preset
+from nexus.control.permissions.rules import Permissions, Preset
+from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.control.runners import processes, sandbox
 from nexus.control.runners.acp_client import Terminals
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners.configuration import REHEARSAL, Acp
 from nexus.control.runners.programs import sandbox_init
+from nexus.control.runners_file import REHEARSAL, Acp
 from nexus.control.worker.supervision import admit
 from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import NexusError
@@ -317,7 +317,7 @@ def test_git_ends_with_the_process_that_called_it(tmp_path: Path) -> None:
     place = str(tmp_path)
     script = f"Git({place!r}, {place!r}, (), ({place!r},)).script('setsid sleep {seconds} & echo > began; wait', {{}})"
     environ = {**os.environ, "DJANGO_SETTINGS_MODULE": "nexus_site.settings", "NEXUS_HOME": f"{tmp_path}/home"}
-    code = f"import django; django.setup()\nfrom nexus.control.git import Git\n{script}"
+    code = f"import django; django.setup()\nfrom nexus.control.runners.git import Git\n{script}"
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environ) as hub:
         until((tmp_path / "began").exists)
         hub.kill()

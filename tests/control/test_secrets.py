@@ -12,11 +12,11 @@ from acp.schema import ToolCallUpdate
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nexus.control.agents.questions import Decision
 from nexus.control.models import PoolAgent, Role, Turn
 from nexus.control.runners import acp_client
 from nexus.control.runners.acp_client import PoolClient, Terminals
 from nexus.control.runners.base import STRUCK, Draft, Scene, Secrets
-from nexus.control.services.questions import Decision
 
 KEY = "nxs_0123456789abcdef"
 PIECES = st.lists(st.text("ab", max_size=4), max_size=30)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from nexus.control.agents.questions import Decision
 from nexus.control.runners import model
-from nexus.control.services.questions import Decision
-from nexus.control.tools import servers
+from nexus.control.runners.tools import servers
 from tests.control.openai_server import Server, calls, says, scripted
 from tests.control.scenes import Stage, created, small
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordination.toolset import run
-from nexus.control import agent_stream
+from nexus.control.agents import transcript
 from nexus.control.models import Entry, PoolAgent, Role, Turn, TurnStatus
-from nexus.control.rpc import ENDPOINT
-from nexus.control.services import transcript
+from nexus.control.rpc import agent_stream
+from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.core.operations.errors import NexusError
 from nexus.core.waiting import waiter
 from tests.acceptance.hub import START_SECONDS

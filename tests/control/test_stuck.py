@@ -12,14 +12,14 @@ from django.test import Client as Browser
 
 from coordination.models import Event
 from inbox.monitoring import Picture
+from nexus.control.agents import turns
+from nexus.control.agents.questions import Verdict
+from nexus.control.agents.questions import answer as answer_question
+from nexus.control.agents.turns import Ended
 from nexus.control.attention import KINDS
 from nexus.control.models import PoolAgent, Question, Role, Turn, TurnStatus
 from nexus.control.runners.base import Scene
-from nexus.control.runners.configuration import FILE
-from nexus.control.services import turns
-from nexus.control.services.questions import Verdict
-from nexus.control.services.questions import answer as answer_question
-from nexus.control.services.turns import Ended
+from nexus.control.runners_file import FILE
 from nexus.control.worker.execution import LoopDetector
 from nexus.control.worker.scheduling import Worker
 from nexus.core.clock import now

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from nexus.control.agents import pool
+from nexus.control.agents import pool as server
+from nexus.control.agents.pool import SERVER
 from nexus.control.models import PoolAgent
-from nexus.control.rpc import ENDPOINT
-from nexus.control.services import pool
-from nexus.control.services import pool as server
-from nexus.control.services.pool import SERVER
+from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.control.worker import store_access, supervision
 from nexus.control.worker.supervision import supervise
 from nexus.core.clock import now

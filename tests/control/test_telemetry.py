@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from nexus.control import telemetry
+from nexus.control.agents.turns import Ended
+from nexus.control.runners import telemetry
 from nexus.control.runners.base import Scene
 from nexus.control.runners.processes import environment_of
-from nexus.control.services.turns import Ended
 from nexus.control.worker import supervision
 from nexus.control.worker.scheduling import Worker
 from nexus.core import processes
@@ -192,7 +192,7 @@ def test_without_the_variables_nothing_is_imported(variables: dict[str, str]) ->
     script = """
 import os, sys, django
 django.setup()
-from nexus.control import telemetry
+from nexus.control.runners import telemetry
 telemetry.start()
 with telemetry.run_span(object()) as record:
     record(object())
@@ -225,7 +225,7 @@ def test_what_cannot_be_done_is_one_line_of_the_log(
         monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
     with caplog.at_level(logging.WARNING, "nexus"):
         telemetry.start()
-    lines = [record.getMessage() for record in caplog.records if record.name == "nexus.control.telemetry"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "nexus.control.runners.telemetry"]
     assert len(lines) == 1 and said in lines[0]
 
 

@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nexus.control.models import PoolAgent
-from nexus.control.rules import Permissions, Preset
-from nexus.control.tools import files, searching
-from nexus.control.tools.files import ToolFailed, ToolRefused
+from nexus.control.permissions.rules import Permissions, Preset
+from nexus.control.runners.tools import files, searching
+from nexus.control.runners.tools.files import ToolFailed, ToolRefused
 from nexus.core.foreign_files import Bounds
 
 SECRET = "not for agents"

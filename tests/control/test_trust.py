@@ -13,10 +13,10 @@ from django.test import Client
 
 from nexus.client.tokens import generate_api_key
 from nexus.control import selectors
+from nexus.control.agents import turns
+from nexus.control.agents.turns import Ended
 from nexus.control.models import TurnStatus
-from nexus.control.rpc import ENDPOINT
-from nexus.control.services import turns
-from nexus.control.services.turns import Ended
+from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.core.access import ConnectionInfo, Refused, identify
 from nexus.core.clock import now
 from nexus.core.operations.caller import Caller

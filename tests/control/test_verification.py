@@ -16,13 +16,12 @@ from handoffs import check_runs, progress
 from handoffs.attention import KINDS
 from handoffs.models import CheckRun, CheckState, Handoff
 from inbox.monitoring import Picture
-from nexus.control import trees, verification
 from nexus.control.models import PoolWorktree
 from nexus.control.runners import sandbox
 from nexus.control.runners.sandbox import State
-from nexus.control.services import worktrees
 from nexus.control.toolset import CONTROL
-from nexus.control.verification import VERIFICATION
+from nexus.control.worktrees import trees, verification, worktrees
+from nexus.control.worktrees.verification import VERIFICATION
 from nexus.core.background_work import work_once
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings

@@ -19,14 +19,13 @@ from coordination.toolset import COORDINATION, run
 from handoffs import offers
 from handoffs.models import Handoff
 from inbox.models import Delivery, DeliveryStatus
-from nexus.control import wakeups
-from nexus.control.members import Actor
+from nexus.control.agents import turns, wakeups, waking
+from nexus.control.agents.wakeups import Item
+from nexus.control.agents.waking import Watch
 from nexus.control.models import Entry, HeldChoices, PoolAgent, Turn, TurnStatus
-from nexus.control.runners.configuration import FILE
-from nexus.control.services import turns, waking
-from nexus.control.services.waking import Watch
+from nexus.control.permissions.members import Actor
+from nexus.control.runners_file import FILE
 from nexus.control.toolset import CONTROL
-from nexus.control.wakeups import Item
 from nexus.control.worker.scheduling import Worker
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings

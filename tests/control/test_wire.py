@@ -23,8 +23,8 @@ from nexus.client.jsonrpc import (
     PARSE_ERROR,
     SERVER_ERROR,
 )
-from nexus.control import rpc as methods
 from nexus.control.models import PoolAgent
+from nexus.control.rpc import endpoint as methods
 from nexus.core.apps import nexus_apps
 from tests.conftest import examples
 from tests.control.wire import TOKEN, Wire, request

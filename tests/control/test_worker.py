@@ -15,12 +15,14 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from nexus.control import agent_stream, contexts, monitoring, selectors, wakeups
-from nexus.control.members import Actor
+from nexus.control import selectors
+from nexus.control.agents import machines, monitoring, transcript, turns, wakeups, waking
+from nexus.control.agents.turns import Ended
 from nexus.control.models import PoolAgent, Role, Turn, TurnStatus
+from nexus.control.permissions.members import Actor
+from nexus.control.rpc import agent_stream
+from nexus.control.runners import contexts
 from nexus.control.runners.base import RunnerFailed, Scene
-from nexus.control.services import machines, transcript, turns, waking
-from nexus.control.services.turns import Ended
 from nexus.control.worker import execution as taking
 from nexus.control.worker import scheduling
 from nexus.control.worker.scheduling import POOL, Worker
@@ -406,7 +408,7 @@ async def test_a_runner_follows_the_transcript_from_its_message_back_as_far_as_i
 
 
 async def test_a_turn_that_takes_too_long_fails(worker: Worker, plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nexus.control.runners.configuration import Rehearsal, Runners
+    from nexus.control.runners_file import Rehearsal, Runners
 
     short = Rehearsal.model_construct(kind="rehearsal", name="rehearsal", turn_seconds=0)
     monkeypatch.setattr(taking, "runners", lambda: Runners({"rehearsal": short}, "rehearsal"))

@@ -27,11 +27,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from nexus.control import trees
-from nexus.control.git import GitFailed, origin_of
 from nexus.control.maintenance import LANES, clear
 from nexus.control.models import PoolWorktree
-from nexus.control.trees import Tree, Unsaved
+from nexus.control.runners.git import GitFailed, origin_of
+from nexus.control.worktrees import trees
+from nexus.control.worktrees.trees import Tree, Unsaved
 from nexus.core.clock import now
 from tests.control.test_worktrees import does, git, made, pool, repository
 

@@ -20,15 +20,16 @@ from django.db import connection
 
 from coordination.models import Event
 from inbox.monitoring import Picture
-from nexus.control import trees
+from nexus.control.agents import turns
 from nexus.control.attention import KINDS
-from nexus.control.git import Git, GitFailed, origin_of
 from nexus.control.maintenance import CHECKS
 from nexus.control.models import PoolAgent, PoolWorktree, TurnStatus
+from nexus.control.review import reviews
 from nexus.control.runners import sandbox
-from nexus.control.services import reviews, turns
+from nexus.control.runners.git import Git, GitFailed, origin_of
 from nexus.control.toolset import CONTROL
-from nexus.control.trees import FOLDER, LOCKS
+from nexus.control.worktrees import trees
+from nexus.control.worktrees.trees import FOLDER, LOCKS
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.operations import runner
@@ -515,7 +516,7 @@ def test_it_bounds_what_git_takes(
     program.write_text(f"#!/bin/sh\nsetsid sleep {seconds} & echo $! > child; wait\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr("nexus.control.git.SECONDS", 1)
+    monkeypatch.setattr("nexus.control.runners.git.SECONDS", 1)
     place = str(repository)
     with pytest.raises(GitFailed, match="longer than 1 seconds"):
         Git(place, place, (), (place,)).run("status")

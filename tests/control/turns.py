@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from nexus.control.members import Actor
+from nexus.control.agents import pool, transcript, turns
+from nexus.control.agents.questions import Decision
+from nexus.control.agents.turns import Ended
 from nexus.control.models import Entry, PoolAgent, Role, Turn, TurnStatus
-from nexus.control.rules import Action, Rule
+from nexus.control.permissions.members import Actor
+from nexus.control.permissions.rules import Action, Rule
 from nexus.control.runners.base import Draft, Scene
-from nexus.control.services import pool, transcript, turns
-from nexus.control.services.questions import Decision
-from nexus.control.services.turns import Ended
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.core.waiting import WRITERS, in_thread

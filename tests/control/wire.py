@@ -10,7 +10,7 @@ from typing import Any
 
 from asgiref.sync import async_to_sync
 
-from nexus.control.rpc import ENDPOINT
+from nexus.control.rpc.endpoint import ENDPOINT
 from nexus_site.serving.bounds import Bounded
 
 TOKEN = "nxk_" + "t" * 43

@@ -24,8 +24,8 @@ from coordination.rows import EventRow, event_row
 from handoffs.models import Handoff
 from inbox import monitoring
 from inbox.models import Message
+from nexus.control.agents import questions
 from nexus.control.models import PoolAgent, Role, Turn
-from nexus.control.services import questions
 from nexus.core.clients import CLIENTS
 from nexus.core.clock import now
 from nexus.dashboard.urls import pages

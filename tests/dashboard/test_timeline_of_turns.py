@@ -11,11 +11,10 @@ import pytest
 import time_machine
 from django.test import Client as Browser
 
-from nexus.control import timeline
+from nexus.control.agents import questions, timeline, waking
+from nexus.control.agents.questions import Verdict
+from nexus.control.agents.timeline import At, course
 from nexus.control.models import Entry, PoolAgent, Question, Role, Turn, TurnStatus
-from nexus.control.services import questions, waking
-from nexus.control.services.questions import Verdict
-from nexus.control.timeline import At, course
 from nexus.core.clock import now
 from tests.control.playing import at_hand, fill, lead, pool, say, send, settle, take
 from tests.dashboard.test_timeline import MINUTE, clock, noon, text_of, told

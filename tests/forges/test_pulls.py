@@ -17,11 +17,10 @@ from coordination.models import Event
 from coordination.toolset import run
 from handoffs.models import Handoff
 from inbox.models import Message
-from nexus.control import trees
-from nexus.control.git import GitFailed, TookTooLong
 from nexus.control.models import MergeState, PoolWorktree, WorktreeMerge
-from nexus.control.services import worktrees
+from nexus.control.runners.git import GitFailed, TookTooLong
 from nexus.control.toolset import CONTROL
+from nexus.control.worktrees import trees, worktrees
 from nexus.core.background_work import work_once
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller

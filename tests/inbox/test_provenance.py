@@ -9,7 +9,7 @@ import pytest
 from coordination.provenance import SENTENCES
 from coordination.toolset import call as perform
 from coordination.toolset import run
-from nexus.control import wakeups
+from nexus.control.agents import wakeups
 from nexus.core.operations.caller import LOCAL_OPERATOR, Caller
 from nexus.hooks import look
 from nexus.hooks.harness import Call as HookCall

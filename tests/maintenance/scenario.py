@@ -147,9 +147,9 @@ def _put_calls_aside() -> None:
 
 def _fill_the_pool(project: str) -> None:
     """An agent with a child; of its turns one is done and one is being taken, and the child's waits."""
-    from nexus.control.members import Actor
+    from nexus.control.agents import pool, turns
     from nexus.control.models import TurnStatus
-    from nexus.control.services import pool, turns
+    from nexus.control.permissions.members import Actor
 
     ops = Actor("ops")
     for agent_id, parent in (("planner", None), ("helper", "planner")):

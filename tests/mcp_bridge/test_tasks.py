@@ -37,8 +37,8 @@ from coordination.toolset import arun, run
 from mcp_bridge import maintenance, metrics, tasks
 from mcp_bridge.models import Task
 from mcp_bridge.server import build_server
+from nexus.control.agents import turns
 from nexus.control.models import Question, Turn, TurnStatus
-from nexus.control.services import turns
 from nexus.control.toolset import CONTROL
 from nexus.core.operations import deferred
 from nexus.core.operations.caller import Caller, of_its_own

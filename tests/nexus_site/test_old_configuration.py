@@ -15,7 +15,7 @@ import pytest
 from django.core.management import call_command
 from mcp.client.client import Client
 
-from nexus.control.runners.configuration import read
+from nexus.control.runners_file import read
 from nexus.core.config import RETIRED, variable
 from tests import warm
 from tests.acceptance.hub import START_SECONDS

@@ -17,12 +17,13 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.backends import ModelBackend
 
 from coordination.toolset import COORDINATION
-from nexus.control import trees
-from nexus.control.git import GitFailed
+from nexus.control.agents import pool
 from nexus.control.models import PoolAgent, PoolWorktree
-from nexus.control.rpc import ENDPOINT
-from nexus.control.services import pool, reviews
+from nexus.control.review import reviews
+from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.control.runners.git import GitFailed
 from nexus.control.toolset import CONTROL
+from nexus.control.worktrees import trees
 from nexus.core import waiting
 from nexus.core.clock import now
 from nexus.core.operations import outside, runner

@@ -10,7 +10,7 @@ import pytest
 
 import nexus.core.fairness
 from coordination.services import limits
-from nexus.control.rpc import ENDPOINT
+from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.core import access
 from nexus.core.access import ConnectionInfo, caller_name, recognise_session
 from nexus.core.fairness import SHARE, turns

@@ -5,7 +5,7 @@ from tests.preload import nexus
 nexus(
     "serve",
     """
-    nexus.control.rpc nexus.control.websocket nexus.control.worker.store_access
+    nexus.control.rpc.endpoint nexus.control.rpc.websocket nexus.control.worker.store_access
     nexus.control.worker.supervision coordination.log.streams
     nexus.maintenance.attention nexus.core.database.sqlite.backend.base
     nexus.web.login nexus.web.middleware nexus.dashboard.views.home

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexus.client.tokens import generate_api_key
-from nexus.control.rpc import ENDPOINT
+from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.core.operations.caller import LOCAL_OPERATOR
 from nexus.dashboard import site
 from nexus.web.login import FREE, KEPT, LONGEST_SECONDS, Throttle, network_of

@@ -18,13 +18,12 @@ from typing import Any, NamedTuple
 from coordination.models import ID_LENGTH, Agent
 from nexus.compat.nexus3.source import NOTHING, Nexus3Home, Session, damaged
 from nexus.compat.nexus3.wire import our_tools
-from nexus.control import patterns, rules
+from nexus.control import runners_file
+from nexus.control.agents.transcript import estimate
 from nexus.control.models import PATH_LENGTH, Entry, PoolAgent, Role, RuleScope
-from nexus.control.rules import READING, RUNNING, TOOLS, WRITING, Kind, Preset
-from nexus.control.runners import configuration
-from nexus.control.runners.configuration import NAME
-from nexus.control.services import permissions
-from nexus.control.services.transcript import estimate
+from nexus.control.permissions import patterns, permissions, rules
+from nexus.control.permissions.rules import READING, RUNNING, TOOLS, WRITING, Kind, Preset
+from nexus.control.runners_file import NAME
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.core.operations.errors import NexusError, invalid
@@ -63,7 +62,7 @@ class Import:
         self.new: Counter[str] = Counter()
         self.unmoved: Counter[str] = Counter()
         self._source, self._operator, self._progress = source, operator, progress
-        self._file = home / configuration.FILE
+        self._file = home / runners_file.FILE
         self._before = self._runners_now()
         self._models: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {}  # provider and model, by alias
         self.runners = self._new_runners()
@@ -167,7 +166,7 @@ class Import:
 
     def _new_runners(self) -> dict[str, str]:
         """Return the tables of the runners that the file does not have, by name."""
-        here = configuration.read(self._file).by_name
+        here = runners_file.read(self._file).by_name
         given, found = self._source.configuration, dict[str, str]()
         for provider, table in _tables(given.get("providers")):
             for alias, model in _tables(table.get("models")):
@@ -192,7 +191,7 @@ class Import:
         """Add a runner for each preset, with the default model, and return the rules that hold for its agents."""
         given, found = self._source.configuration, list[NewRule]()
         default = _table_default(given, self.runners)
-        here = configuration.read(self._file).by_name
+        here = runners_file.read(self._file).by_name
         for name, preset in self._presets if default else ():
             if NAME.fullmatch(name) and name not in PRESETS and name not in here and name not in self.runners:
                 provider, model = self._models[str(default)]
@@ -217,7 +216,7 @@ class Import:
         for server in _dicts(self._source.configuration.get("mcp_servers")):
             name, command = str(server.get("name")), _command(server)
             variables = list(dict.fromkeys([*_strings(server.get("env_passthrough")), *_table(server.get("env"))]))
-            if not configuration.is_server_name(name):
+            if not runners_file.is_server_name(name):
                 problem = "its name has other characters than letters, digits, _ and -, or begins with nexus"
             elif command is None:
                 problem = "it is no command that a runner could start"
@@ -296,7 +295,7 @@ class Import:
         except OSError as error:
             raise invalid(f"{NOTHING}: {self._file} cannot be written: {error.strerror}.") from None
         try:
-            configuration.read(draft)
+            runners_file.read(draft)
         except NexusError as error:
             draft.unlink(missing_ok=True)
             message = error.message.replace(str(draft), str(self._file))

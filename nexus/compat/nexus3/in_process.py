@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from nexus.client.jsonrpc import METHOD_NOT_FOUND, Response, make_error_response, make_success_response
-from nexus.control.rpc import error_response, operation_of
+from nexus.control.rpc.endpoint import error_response, operation_of
 from nexus.control.toolset import CONTROL
 from nexus.core.operations import runner
 from nexus.core.operations.caller import LOCAL_OPERATOR, Caller, process_connection

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from nexus.control.rules import is_agent_id
+from nexus.control.permissions.rules import is_agent_id
 from nexus.core.operations.errors import NexusError, invalid
 
 NEWEST = 1  # the newest schema_version of a session that we know

@@ -72,7 +72,7 @@ def _is_path(model: Any) -> bool:
 
 def _our_runner(model: str) -> str:
     """Return the runner of a model's full id, or of `provider/alias`. What is unknown stays as it is."""
-    from nexus.control.runners.configuration import Model, runners
+    from nexus.control.runners_file import Model, runners
 
     known, alias = runners().by_name, model.rpartition("/")[2]
     full = (name for name, each in known.items() if isinstance(each, Model) and each.model.endswith(f":{model}"))

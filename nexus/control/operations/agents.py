@@ -8,12 +8,13 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from coordination.log.selectors import interest_in
-from nexus.control import contexts, selectors
+from nexus.control import selectors
+from nexus.control.agents import pool, transcript, turns, waking
+from nexus.control.agents.rows import ContextRow, PoolMessageRow, TokensRow, message_row
 from nexus.control.errors import ControlCode
-from nexus.control.members import actor_of, check_authority, get
 from nexus.control.models import STREAM, PoolAgent, Turn, TurnStatus
-from nexus.control.rows import ContextRow, PoolMessageRow, TokensRow, message_row
-from nexus.control.services import pool, transcript, turns, waking
+from nexus.control.permissions.members import actor_of, check_authority, get
+from nexus.control.runners import contexts
 from nexus.control.toolset import IN_POOL, AgentId, RequestId, operation
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError

@@ -8,8 +8,8 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from nexus.control.models import PATH_LENGTH, Budget, BudgetMeasure
-from nexus.control.prices import CURRENCY, MILLIONTHS
-from nexus.control.services import budgets
+from nexus.control.permissions import budgets
+from nexus.control.permissions.prices import CURRENCY, MILLIONTHS
 from nexus.control.toolset import operation
 from nexus.core.clock import iso
 from nexus.core.operations.caller import Caller, operator_behind

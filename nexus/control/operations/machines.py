@@ -8,8 +8,8 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from nexus.control import selectors
-from nexus.control.rows import MachineRow, machine_row
-from nexus.control.services import machines
+from nexus.control.agents import machines
+from nexus.control.agents.rows import MachineRow, machine_row
 from nexus.control.toolset import operation
 from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code

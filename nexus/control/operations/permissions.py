@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from nexus.control.members import get
 from nexus.control.models import PATH_LENGTH, PermissionRule
-from nexus.control.patterns import LONGEST_PATTERN
-from nexus.control.services import permissions
+from nexus.control.permissions import permissions
+from nexus.control.permissions.members import get
+from nexus.control.permissions.patterns import LONGEST_PATTERN
 from nexus.control.toolset import operation
 from nexus.core.clock import iso
 from nexus.core.operations.caller import Caller, operator_behind

@@ -9,18 +9,20 @@ from typing import Annotated, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from nexus.control import contexts, instructions, rules, selectors, wakeups
+from nexus.control import selectors
+from nexus.control.agents import machines, pool, wakeups
+from nexus.control.agents.rows import PoolAgentRow
+from nexus.control.agents.transcript import estimate
 from nexus.control.errors import ControlCode
-from nexus.control.members import Actor, actor_of
 from nexus.control.models import HUB, PoolAgent, Turn
 from nexus.control.operations.agents import MOST_SECONDS, Answer, answer, end_of
-from nexus.control.rows import PoolAgentRow
-from nexus.control.rules import DEFAULT
-from nexus.control.runners import sandbox
-from nexus.control.runners.configuration import FILE, Rehearsal, Runner, runners
-from nexus.control.services import machines, pool, worktrees
-from nexus.control.services.transcript import estimate
+from nexus.control.permissions import rules
+from nexus.control.permissions.members import Actor, actor_of
+from nexus.control.permissions.rules import DEFAULT
+from nexus.control.runners import contexts, instructions, sandbox
+from nexus.control.runners_file import FILE, Rehearsal, Runner, runners
 from nexus.control.toolset import IN_POOL, AgentId, operation
+from nexus.control.worktrees import worktrees
 from nexus.core.database.store import write
 from nexus.core.domain import domain
 from nexus.core.operations.caller import Caller

@@ -12,11 +12,11 @@ from coordination.errors import CoordinationCode
 from coordination.parameters import ClientId, SessionId, SessionSecret, in_session
 from coordination.selectors import require_agent
 from nexus.control import selectors
+from nexus.control.agents import questions
+from nexus.control.agents.questions import Verdict, interest_in_end
+from nexus.control.agents.rows import QuestionRow, question_row
 from nexus.control.models import QuestionStatus
 from nexus.control.operations.agents import MOST_SECONDS
-from nexus.control.rows import QuestionRow, question_row
-from nexus.control.services import questions
-from nexus.control.services.questions import Verdict, interest_in_end
 from nexus.control.toolset import QUESTIONS, operation
 from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code

@@ -13,7 +13,6 @@ from handoffs.check_runs import Checked
 from handoffs.models import MAX_TITLE, Handoff
 from handoffs.steps import FinishedTask
 from nexus.control.errors import ControlCode
-from nexus.control.members import actor_of
 from nexus.control.models import ReviewComment
 from nexus.control.operations.agents import COMMON
 from nexus.control.operations.worktrees import (
@@ -26,7 +25,8 @@ from nexus.control.operations.worktrees import (
     worktree_diff,
     worktree_row,
 )
-from nexus.control.services import reviews
+from nexus.control.permissions.members import actor_of
+from nexus.control.review import reviews
 from nexus.control.toolset import IN_POOL, operation
 from nexus.core.clock import iso
 from nexus.core.operations.caller import Caller, operator_behind

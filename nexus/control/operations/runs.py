@@ -8,10 +8,10 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from nexus.control import selectors
+from nexus.control.agents import outages, turns
+from nexus.control.agents.rows import OutageRow, RunRow, TraceRow, WholeRunRow, outage_row, run_row
 from nexus.control.errors import ControlCode
-from nexus.control.members import actor_of
-from nexus.control.rows import OutageRow, RunRow, TraceRow, WholeRunRow, outage_row, run_row
-from nexus.control.services import outages, turns
+from nexus.control.permissions.members import actor_of
 from nexus.control.toolset import operation
 from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code

@@ -9,13 +9,13 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from nexus.control.errors import ControlCode
-from nexus.control.members import actor_of
-from nexus.control.merging import Conflict
 from nexus.control.models import PoolWorktree, WorktreeMerge
 from nexus.control.operations.agents import COMMON, OfAgent
-from nexus.control.services import lane, worktrees
+from nexus.control.permissions.members import actor_of
 from nexus.control.toolset import IN_POOL, operation
-from nexus.control.trees import Survey
+from nexus.control.worktrees import lane, worktrees
+from nexus.control.worktrees.merging import Conflict
+from nexus.control.worktrees.trees import Survey
 from nexus.core.clock import iso
 from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code

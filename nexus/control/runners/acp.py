@@ -35,19 +35,20 @@ from acp.schema import (
 )
 from pydantic import ValidationError
 
-from nexus.control import faults, rules
+from nexus.control import faults
+from nexus.control.agents.questions import Decision
+from nexus.control.agents.transcript import BYTES_A_TOKEN, RUNNER, SESSION
+from nexus.control.agents.turns import Closing, Ended
 from nexus.control.faults import Fault, FaultKind
 from nexus.control.models import Cause, Entry, Role, TurnStatus
-from nexus.control.rules import Action
+from nexus.control.permissions import rules
+from nexus.control.permissions.rules import Action
 from nexus.control.runners import acp_session, bus, new_repositories, processes, sandbox
 from nexus.control.runners.acp_client import PoolClient, Terminals, storable
 from nexus.control.runners.acp_transport import BoundedLines
 from nexus.control.runners.base import RunnerFailed, Scene, Secrets, secret_values
-from nexus.control.runners.configuration import Acp, McpServer
 from nexus.control.runners.traffic import Log, Wire
-from nexus.control.services.questions import Decision
-from nexus.control.services.transcript import BYTES_A_TOKEN, RUNNER, SESSION
-from nexus.control.services.turns import Closing, Ended
+from nexus.control.runners_file import Acp, McpServer
 from nexus.core.config import CoreSettings
 from nexus.core.instance import running as running_server
 from nexus.core.waiting import OUTSIDE, in_thread

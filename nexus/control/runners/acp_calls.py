@@ -17,8 +17,8 @@ from typing import Any
 
 from acp.schema import FileEditToolCallContent, ToolCallProgress, ToolCallStart, ToolCallUpdate
 
-from nexus.control import protected_paths, rules
-from nexus.control.rules import Action, Kind, Permissions, Preset, Verdict
+from nexus.control.permissions import protected_paths, rules
+from nexus.control.permissions.rules import Action, Kind, Permissions, Preset, Verdict
 from nexus.control.runners import bus
 
 Bit = ToolCallStart | ToolCallProgress | ToolCallUpdate

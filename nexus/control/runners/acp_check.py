@@ -25,14 +25,14 @@ from acp.schema import (
     TerminalAuthMethod,
 )
 
+from nexus.control.agents.questions import Decision
+from nexus.control.agents.turns import Ended
 from nexus.control.models import Entry, PoolAgent, Role, Turn
 from nexus.control.runners import acp, processes, sandbox
 from nexus.control.runners.acp_client import PoolClient, Terminals
 from nexus.control.runners.acp_transport import BoundedLines
 from nexus.control.runners.base import RunnerFailed, Scene
-from nexus.control.runners.configuration import Acp, presets
-from nexus.control.services.questions import Decision
-from nexus.control.services.turns import Ended
+from nexus.control.runners_file import Acp, presets
 from nexus.core import foreign_files
 from nexus.core.clock import now
 from nexus.core.processes import in_foreground

@@ -46,17 +46,17 @@ from acp.schema import (
     WriteTextFileResponse,
 )
 
-from nexus.control import prices, rules
+from nexus.control.agents.turns import Closing
 from nexus.control.models import Role
-from nexus.control.prices import CURRENCY, MILLIONTHS, MOST
-from nexus.control.rules import Action, Kind, Verdict
+from nexus.control.permissions import prices, rules
+from nexus.control.permissions.prices import CURRENCY, MILLIONTHS, MOST
+from nexus.control.permissions.rules import Action, Kind, Verdict
 from nexus.control.runners import acp_elicitation, acp_session, processes, sandbox
 from nexus.control.runners.acp_calls import UNKNOWN_KIND, USES, KnownCall, is_of_the_bus, judge, result_of
 from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.runners.programs import with_environment
-from nexus.control.services.turns import Closing
-from nexus.control.tools import files
-from nexus.control.tools.files import NotThere, ToolFailed, ToolRefused, check_tool, on_disk, readable
+from nexus.control.runners.tools import files
+from nexus.control.runners.tools.files import NotThere, ToolFailed, ToolRefused, check_tool, on_disk, readable
 from nexus.core.waiting import OUTSIDE, in_thread
 
 T = TypeVar("T")

@@ -27,7 +27,7 @@ from acp.schema import (
 )
 from pydantic import BaseModel, Field, ValidationError
 
-from nexus.control.rules import is_offered
+from nexus.control.permissions.rules import is_offered
 from nexus.control.runners.base import RunnerFailed
 
 MODE, MODEL = "mode", "model"

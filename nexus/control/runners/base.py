@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
+from nexus.control.agents.questions import Decision
+from nexus.control.agents.turns import Ended
 from nexus.control.faults import Fault
 from nexus.control.models import Entry, PoolAgent, Role, Turn
-from nexus.control.prices import MOST, Cost
-from nexus.control.rules import Action, Rule, Ruling, Verdict, decide
-from nexus.control.services.questions import Decision
-from nexus.control.services.turns import Ended
+from nexus.control.permissions.prices import MOST, Cost
+from nexus.control.permissions.rules import Action, Rule, Ruling, Verdict, decide
 from nexus.core.operations.replies import Outcome
 from nexus.core.waiting import OUTSIDE, in_thread
 

@@ -53,16 +53,16 @@ from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from nexus.control import contexts, faults, telemetry
+from nexus.control import faults
+from nexus.control.agents import transcript
+from nexus.control.agents.transcript import estimate
+from nexus.control.agents.turns import Closing, Ended
 from nexus.control.faults import Fault, FaultKind
 from nexus.control.models import Entry, Role, TurnStatus
-from nexus.control.runners import recording, traffic
+from nexus.control.runners import contexts, recording, telemetry, traffic
 from nexus.control.runners.base import RunnerFailed, Scene
-from nexus.control.runners.configuration import Model
-from nexus.control.services import transcript
-from nexus.control.services.transcript import estimate
-from nexus.control.services.turns import Closing, Ended
-from nexus.control.tools import catalog, servers
+from nexus.control.runners.tools import catalog, servers
+from nexus.control.runners_file import Model
 from nexus.core.clock import now
 from nexus.core.waiting import READERS, WRITERS, in_thread
 

@@ -27,10 +27,10 @@ from pathlib import Path, PurePath
 
 from django.db import DatabaseError
 
-from nexus.control import protected_paths, rules
 from nexus.control.events import emit_event
 from nexus.control.models import PoolAgent, PoolWorktree
-from nexus.control.rules import Permissions, within
+from nexus.control.permissions import protected_paths, rules
+from nexus.control.permissions.rules import Permissions, within
 from nexus.control.runners import repositories, sandbox
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.repositories import DOT_GIT, HEAD, Identity

@@ -17,12 +17,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from nexus.control import protected_paths
 from nexus.control.models import PoolAgent, PoolWorktree
-from nexus.control.rules import within
+from nexus.control.permissions import protected_paths
+from nexus.control.permissions.rules import within
 from nexus.control.runners import repositories, sandbox
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners.configuration import Acp, McpServer, Programs, Runner
+from nexus.control.runners_file import Acp, McpServer, Programs, Runner
 from nexus.core import foreign_files
 from nexus.core.processes import BASICS, CHUNK, KILL_SECONDS, environment, start_async
 

@@ -9,14 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nexus.control import rules, wakeups
+from nexus.control.agents import wakeups
+from nexus.control.agents.questions import Decision
+from nexus.control.agents.turns import Closing, Ended
 from nexus.control.models import Role, TurnStatus
+from nexus.control.permissions import rules
 from nexus.control.runners.base import RunnerFailed, Scene
-from nexus.control.runners.configuration import Rehearsal, ScriptedCall, Step
-from nexus.control.services.questions import Decision
-from nexus.control.services.turns import Closing, Ended
-from nexus.control.tools import catalog
-from nexus.control.tools.files import ToolFailed
+from nexus.control.runners.tools import catalog
+from nexus.control.runners.tools.files import ToolFailed
+from nexus.control.runners_file import Rehearsal, ScriptedCall, Step
 from nexus.core.operations.registry import TOOLSETS
 from nexus.core.operations.replies import ENVELOPE
 

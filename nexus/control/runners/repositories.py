@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
-from nexus.control import protected_paths, rules
-from nexus.control.git import Git, GitFailed, NoRepository, Origin, git_directory, origin_of
-from nexus.control.rules import Permissions, within
+from nexus.control.permissions import protected_paths, rules
+from nexus.control.permissions.rules import Permissions, within
 from nexus.control.runners import sandbox
 from nexus.control.runners.base import RunnerFailed
+from nexus.control.runners.git import Git, GitFailed, NoRepository, Origin, git_directory, origin_of
 from nexus.core.processes import NEUTRAL, environment, run
 
 LOOK_SECONDS = 30  # time limit of a search below an agent's write paths

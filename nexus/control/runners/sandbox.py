@@ -18,13 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
-from nexus.control import protected_paths
 from nexus.control.config import ControlSettings
-from nexus.control.members import refused
-from nexus.control.rules import Permissions, within
+from nexus.control.permissions import protected_paths
+from nexus.control.permissions.members import refused
+from nexus.control.permissions.rules import Permissions, within
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners.configuration import Acp, Rehearsal, Runner
 from nexus.control.runners.programs import with_environment
+from nexus.control.runners_file import Acp, Rehearsal, Runner
 from nexus.core import foreign_files
 from nexus.core.processes import CHUNK, NEUTRAL, environment, run
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from nexus.control.git import NEUTRAL, OPERATORS_CONFIG, PROTOCOLS, Git, GitFailed, login, login_files
 from nexus.control.runners import processes
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners.configuration import Clone
+from nexus.control.runners.git import NEUTRAL, OPERATORS_CONFIG, PROTOCOLS, Git, GitFailed, login, login_files
+from nexus.control.runners_file import Clone
 from nexus.core import foreign_files
 from nexus.core.waiting import OUTSIDE, in_thread, uninterrupted
 

@@ -22,17 +22,19 @@ from typing import Any
 
 from django.db import DatabaseError
 
-from nexus.control import agent_stream, instructions, telemetry
-from nexus.control.members import TURN_TRANSPORT
+from nexus.control.agents import transcript, turns
+from nexus.control.agents.questions import ask_and_wait
+from nexus.control.agents.turns import Ended
 from nexus.control.models import HUB, Entry, PoolAgent, PoolAgentQuerySet, Role, Turn, TurnStatus
-from nexus.control.prices import tariff_of
-from nexus.control.rules import Rule
+from nexus.control.permissions import permissions
+from nexus.control.permissions.members import TURN_TRANSPORT
+from nexus.control.permissions.prices import tariff_of
+from nexus.control.permissions.rules import Rule
+from nexus.control.rpc import agent_stream
+from nexus.control.runners import instructions, telemetry
 from nexus.control.runners.base import Draft, RunnerFailed, Scene, Takes
-from nexus.control.runners.configuration import Runner, runners
-from nexus.control.services import permissions, transcript, turns
-from nexus.control.services.questions import ask_and_wait
-from nexus.control.services.turns import Ended
-from nexus.control.tools.files import ToolFailed, on_disk
+from nexus.control.runners.tools.files import ToolFailed, on_disk
+from nexus.control.runners_file import Runner, runners
 from nexus.control.worker import clones
 from nexus.control.worker.store_access import stored
 from nexus.core.clock import now

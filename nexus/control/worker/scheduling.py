@@ -18,13 +18,13 @@ from django.db import DatabaseError, transaction
 
 from coordination.models import Event
 from nexus.control import maintenance
+from nexus.control.agents import machines, outages, pool, turns
+from nexus.control.agents.waking import Watch
 from nexus.control.config import ControlSettings
 from nexus.control.models import HUB, Incarnation, Turn
-from nexus.control.rules import reserve
-from nexus.control.runners.configuration import runners
+from nexus.control.permissions.rules import reserve
 from nexus.control.runners.new_repositories import look_after_crash
-from nexus.control.services import machines, outages, pool, turns
-from nexus.control.services.waking import Watch
+from nexus.control.runners_file import runners
 from nexus.control.worker.execution import Report, RunningTurn, to_nobody
 from nexus.control.worker.store_access import ExclusiveRole, await_exclusive_role, stored
 from nexus.core.background_work import Failures

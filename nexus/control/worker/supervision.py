@@ -20,14 +20,14 @@ from django.db import DatabaseError
 
 from coordination.log.selectors import interest_keys
 from nexus.client.tokens import ServerTokenManager, generate_api_key, read_token
-from nexus.control.agent_stream import DRAFTS
+from nexus.control.agents import machines, pool
 from nexus.control.config import DEFAULT_PORT, ControlSettings
-from nexus.control.git import LOGIN
 from nexus.control.models import STREAM, Incarnation
-from nexus.control.rpc import ENDPOINT
+from nexus.control.rpc.agent_stream import DRAFTS
+from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.control.runners import sandbox
-from nexus.control.runners.configuration import runners
-from nexus.control.services import machines, pool
+from nexus.control.runners.git import LOGIN
+from nexus.control.runners_file import runners
 from nexus.control.worker.store_access import await_exclusive_role, stored
 from nexus.control.worker.watchdog import GRACE_SECONDS, KILL_SECONDS, STOP
 from nexus.core.background_work import Failures

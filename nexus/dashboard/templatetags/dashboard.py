@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString
 
 from handoffs.spans import Span as HandoffSpan
 from inbox.monitoring import Flow
-from nexus.control.timeline import At
+from nexus.control.agents.timeline import At
 from nexus.core.clock import iso
 from nexus.core.contributions import Action
 from nexus.dashboard.views.lanes import Arrow, Bar, Block, Lane, Span

@@ -30,7 +30,8 @@ from handoffs import selectors as handoffs_selectors
 from handoffs.models import Handoff, HandoffStatus
 from inbox import monitoring as inbox_monitoring
 from inbox.monitoring import Inbox, Picture
-from nexus.control import members, monitoring
+from nexus.control.agents import monitoring
+from nexus.control.permissions import members
 from nexus.core.clients import APP_DATA, CLIENTS
 from nexus.core.clock import now
 from nexus.dashboard.forms import AgentFilters, ArrivalFilters

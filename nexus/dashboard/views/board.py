@@ -19,7 +19,7 @@ from handoffs.models import LIVE, SETTLED, Handoff, HandoffStatus
 from handoffs.offers import WAKES
 from handoffs.selectors import state_at
 from handoffs.timeline import spans_of
-from nexus.control.timeline import woken_by
+from nexus.control.agents.timeline import woken_by
 from nexus.core.clock import now
 from nexus.core.contributions import Action
 from nexus.dashboard.forms import CancelForm

@@ -17,7 +17,7 @@ from handoffs import selectors as handoffs_selectors
 from handoffs.models import Handoff, HandoffStatus
 from inbox import monitoring as inbox_monitoring
 from inbox.monitoring import Flow
-from nexus.control import members
+from nexus.control.permissions import members
 from nexus.core.clock import now
 from nexus.dashboard.forms import GraphFilters
 from nexus.web.page import render

@@ -19,7 +19,7 @@ from handoffs import selectors as handoffs_selectors
 from handoffs.models import HELD, LIVE, HandoffStatus
 from inbox import monitoring as inbox_monitoring
 from inbox.monitoring import Picture
-from nexus.control import monitoring as pool_monitoring
+from nexus.control.agents import monitoring as pool_monitoring
 from nexus.control.config import ControlSettings
 from nexus.core import apps
 from nexus.core.clock import now

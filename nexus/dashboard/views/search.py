@@ -23,7 +23,7 @@ from coordination.routing import describe
 from handoffs.models import Handoff
 from handoffs.selectors import containing
 from inbox.search import Hit, around, search
-from nexus.control import monitoring
+from nexus.control.agents import monitoring
 from nexus.control.models import PoolAgent, Question
 from nexus.core.clock import now
 from nexus.core.fulltext import HIT_ENDS, HIT_STARTS, words_of

@@ -23,9 +23,9 @@ from handoffs.models import Handoff
 from handoffs.spans import Doing, Span
 from handoffs.timeline import Course, course, spans_of, spans_with
 from inbox import monitoring as inbox_monitoring
-from nexus.control import timeline as at_work
+from nexus.control.agents import timeline as at_work
+from nexus.control.agents.timeline import At, Stretch
 from nexus.control.models import Question
-from nexus.control.timeline import At, Stretch
 from nexus.core.apps import nexus_apps
 from nexus.core.clock import iso, now
 from nexus.dashboard.forms import TIMELINES, TimelineFilters

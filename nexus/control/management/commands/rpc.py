@@ -35,9 +35,9 @@ from nexus.client.discovery import LAST_PORT, PROBE_SECONDS
 from nexus.client.methods import SEND_SECONDS
 from nexus.control.config import ControlSettings
 from nexus.control.operations.runs import MOST_LISTED
-from nexus.control.rules import is_agent_id
+from nexus.control.permissions.rules import is_agent_id
 from nexus.control.runners import sandbox
-from nexus.control.runners.configuration import problem, runners
+from nexus.control.runners_file import problem, runners
 from nexus.core.cli import Parser, one_line, positive, text_of
 from nexus.core.config import CoreSettings
 from nexus.core.instance import running

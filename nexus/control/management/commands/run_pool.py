@@ -16,10 +16,10 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from nexus.control import telemetry
+from nexus.control.agents import machines
 from nexus.control.models import HUB, Incarnation
-from nexus.control.runners.configuration import LABEL_PATTERN, runners
-from nexus.control.services import machines
+from nexus.control.runners import telemetry
+from nexus.control.runners_file import LABEL_PATTERN, runners
 from nexus.control.worker.execution import to_hub
 from nexus.control.worker.scheduling import Worker
 from nexus.control.worker.watchdog import GRACE_SECONDS

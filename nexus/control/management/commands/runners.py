@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners.configuration import Acp, presets, runners
+from nexus.control.runners_file import Acp, presets, runners
 from nexus.core.cli import EXIT_CODES
 from nexus.core.operations.errors import NexusError, invalid
 from nexus.core.verbs import Option, Verb, VerbsCommand, named, time

@@ -1,0 +1,677 @@
+"""The review of finished work: people comment on an agent's worktree, and approve it, send it back, or take it over.
+
+Comments are drafts until all of them are sent as one message, to the agent that holds the work. Approval is of the
+content that a person saw: it is refused for any other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from django.db.models import Count, Exists, OuterRef, Q
+
+from coordination import comments as comments_rules
+from coordination.comments import (
+    LONGEST_WORDS,
+    check_draft,
+    check_room,
+    check_text,
+    check_words,
+    count_in_words,
+    latest,
+    quoted,
+)
+from coordination.ids import new_id
+from coordination.models import Event
+from coordination.services import workspaces
+from handoffs import progress, selectors, steering
+from handoffs import services as handoffs
+from handoffs.models import HELD, Handoff, HandoffStatus
+from handoffs.steps import FinishedTask, SubmittedWork, count_waiting_tasks, finished_tasks, refresh_plan
+from inbox.monitoring import Picture
+from nexus.control.agents import pool, turns
+from nexus.control.events import emit_event
+from nexus.control.models import (
+    DiffSide,
+    PoolAgent,
+    PoolWorktree,
+    ReviewComment,
+    Turn,
+    TurnStatus,
+    WorktreeMerge,
+    WorktreeQuerySet,
+    WorktreeState,
+)
+from nexus.control.permissions import rules
+from nexus.control.permissions.members import Actor, refused
+from nexus.control.runners.git import GitFailed
+from nexus.control.worktrees import lane, trees, worktrees
+from nexus.control.worktrees.trees import Survey, named
+from nexus.control.worktrees.worktrees import refusal
+from nexus.core import unified_diff
+from nexus.core.background_work import Work
+from nexus.core.clock import iso, now
+from nexus.core.database.store import write
+from nexus.core.limits import within_limit
+from nexus.core.operations.caller import OPERATOR_AGENT
+from nexus.core.operations.errors import Code, NexusError, invalid, not_found
+
+MOST_FORMER = 20  # handoffs of an ended agent that are looked for with others
+AROUND = 3  # lines of the hunk before and after those that a comment is about
+MOST_LINES, LINE, QUOTE = 200, 500, 8_000  # of a quote: lines, characters of a line, and in all
+EVERY = Q()
+ASKED = 20  # files of which a page asks for each whether it was read elsewhere
+SOURCE = "review"  # of the turns
+SAID = re.compile(r"^\W*(comment_[0-9a-f]{32})\W+(done|declined|asked)\b[\s:.,–—-]*(.*)$", re.IGNORECASE)
+
+
+class Waiting(NamedTuple):
+    """A worktree that waits for review."""
+
+    row: PoolWorktree
+    handoff: Handoff | None  # that it is the work of
+    unblocks: int  # handoffs and planned tasks that wait for it, also by way of others
+
+    @property
+    def since(self) -> datetime:
+        return self.row.agent.last_action_at
+
+
+def waiting(among: Q = EVERY) -> list[Waiting]:
+    """Return the worktrees that wait for review: first those that most handoffs and planned tasks wait for, then
+    the oldest."""
+    found = PoolWorktree.objects.for_review().filter(among).select_related("agent")
+    rows = list(found.order_by("agent__last_action_at", "pk"))
+    works = handoffs_of([row.agent for row in rows])
+    counts = selectors.count_dependents([handoff.pk for handoff in works.values()])
+    tasks = count_waiting_tasks({row.agent.agent_id for row in rows})
+    waits = []
+    for row in rows:
+        handoff = works.get(row.agent.pk)
+        unblocks = (counts[handoff.pk] if handoff else 0) + tasks.get(row.agent.agent_id, 0)
+        waits.append(Waiting(row, handoff, unblocks))
+    return sorted(waits, key=lambda each: -each.unblocks)
+
+
+def desk() -> list[Waiting | FinishedTask]:
+    """Return all that waits for review, the worktrees and the submitted tasks without one: first what most handoffs and
+    planned tasks wait for, then the oldest."""
+    found: list[Waiting | FinishedTask] = [*waiting(), *finished_tasks(Picture(now()))]
+    return sorted(found, key=lambda each: (-each.unblocks, each.since))
+
+
+def in_review(works: Sequence[SubmittedWork]) -> list[bool]:
+    """Return for each result whether it waits for review in a worktree: that of the agent that did it, for the same
+    project."""
+    doers = {work.doer for work in works if work.doer}
+    rows = PoolWorktree.objects.for_review().filter(agent__agent_id__in=doers).select_related("agent")
+    found = list(rows) if doers else []
+    return [any(_holds(row, work) for row in found) for work in works]
+
+
+def _holds(row: PoolWorktree, work: SubmittedWork) -> bool:
+    there = rules.within(work.project_root, (row.origin, row.path))
+    return there and row.agent.agent_id == work.doer and _lived(row.agent, work.submitted_at)
+
+
+def _lived(agent: PoolAgent, moment: datetime | None) -> bool:
+    return moment is not None and agent.created_at <= moment and (agent.ended_at is None or moment <= agent.ended_at)
+
+
+def count_drafts(rows: Sequence[PoolWorktree]) -> dict[str, int]:
+    """Return how many comments on these worktrees are not sent, by worktree_id."""
+    drafts = ReviewComment.objects.filter(worktree__in=rows, sent_at=None).order_by()
+    return dict(drafts.values_list("worktree").annotate(Count("pk")))
+
+
+def handoffs_of(agents: Sequence[PoolAgent]) -> dict[str, Handoff]:
+    """Return the handoff that each of these agents works on, or submitted last, by pool_agent_id; without its
+    payload."""
+    if not agents:
+        return {}
+    names = {agent.agent_id for agent in agents}
+    live = (HandoffStatus.SUBMITTED, *HELD)
+    rows = Handoff.objects.filter(claimed_by__in=names, status__in=live, claimed_at__isnull=False)
+    rows = rows.select_related("workspace").defer("payload")
+    found: dict[str, Handoff] = {}
+    for row in sorted(rows, key=lambda row: (row.status == HandoffStatus.SUBMITTED, row.claimed_at)):
+        for agent in agents:
+            if agent.agent_id == row.claimed_by and _lived(agent, row.claimed_at):
+                found[agent.pk] = row
+    return found
+
+
+class Shown(NamedTuple):
+    """Finished work, as a person decides about it."""
+
+    row: PoolWorktree
+    survey: Survey
+    handoff: Handoff | None
+    summary: str  # what its agent said last
+    run: Turn | None  # in which it said so
+    comments: list[ReviewComment]
+    older: int  # comments that are not among these
+
+
+def show(agent_id: str, worktree_id: str | None, operator: str) -> Shown:
+    """Return an agent's work, with its newest comments. Raises NOT_FOUND and WORKTREE_REFUSED."""
+    row, survey = worktrees.look(Actor(operator), agent_id, worktree_id)
+    run = Turn.objects.filter(agent=row.agent, status=TurnStatus.DONE).order_by("-ended_at", "-pk").first()
+    summary = (run.answer or "") if run else ""
+    handoff = handoff_of(row)
+    return Shown(row, survey, handoff, summary, run, *comments(row))
+
+
+def comments(row: PoolWorktree) -> tuple[list[ReviewComment], int]:
+    """Return the newest comments on a worktree, in their order, and how many older ones there are. An agent without the
+    tool says what became of one in a line of its answer."""
+    found, older = latest(row.comments.all())
+    asked = {comment.run_id for comment in found if comment.run_id and comment.outcome is None}
+    answers = {turn.pk: turn for turn in Turn.objects.filter(pk__in=asked, answer__isnull=False)}
+    said = {pk: _outcomes(turn.answer or "") for pk, turn in answers.items()}
+    for comment in found:
+        if comment.outcome is None and comment.run_id in said and comment.pk in said[comment.run_id]:
+            comment.outcome, comment.words = said[comment.run_id][comment.pk]
+            comment.answered_at = answers[comment.run_id].ended_at
+    return found, older
+
+
+def _outcomes(answer: str) -> dict[str, tuple[str, str]]:
+    """Return what an answer says of comments, by their ids."""
+    found = {}
+    for line in answer.splitlines():
+        if (said := SAID.match(line[:LONGEST_WORDS])) is not None:
+            found[said[1].lower()] = (said[2].lower(), said[3].strip())
+    return found
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The place that a comment is about; without a path all of the work, without a side the whole file."""
+
+    path: str = ""
+    side: DiffSide | None = None
+    first: int | None = None
+    last: int | None = None
+
+
+def place(path: str | None, side: str | None, first: int | None, last: int | None) -> Lines:
+    """Return a place in a diff. Raises VALIDATION_ERROR where the parts do not fit."""
+    if first is None:
+        if last is not None or side is not None:
+            raise invalid("Name the first line, too.", field="line")
+        return Lines(path or "")
+    if not path:
+        raise invalid("Name the file, too.", field="path")
+    last = first if last is None else last
+    if last < first:
+        raise invalid("The last line comes before the first.", field="last_line")
+    return Lines(path, DiffSide(side or DiffSide.NEW), first, last)
+
+
+def comment(
+    *, agent_id: str, worktree_id: str | None, at: Lines, text: str, seen: str | None, operator: str
+) -> ReviewComment:
+    """Draft a comment, with the hunk that it is about.
+
+    Raises NOT_FOUND; VALIDATION_ERROR for a blank text and for what the diff does not show; WORKTREE_REFUSED, also if
+    the work is not what was `seen`; CONTENT_TOO_LARGE and INVALID_TRANSITION for more than one message holds.
+    """
+    check_text(text)
+    if at.path or seen is not None:
+        row, shown = worktrees.look(Actor(operator), agent_id, worktree_id)
+        if seen not in (None, shown.content):
+            raise lane.changed_since(shown.content)
+        quote, content = hunk(shown, at), shown.content
+    else:
+        row, quote, content = worktrees.get(Actor(operator), agent_id, worktree_id), "", ""
+    drafted = ReviewComment(
+        comment_id=new_id("comment"),
+        worktree=row,
+        path=at.path,
+        side=at.side,
+        first_line=at.first,
+        last_line=at.last,
+        quote=quote,
+        content=content,
+        text=text,
+        author=operator,
+        written_at=now(),
+    )
+    with write():
+        _locked(row.pk)
+        drafts = _drafts(row)
+        check_room(drafts)
+        _within_message([*drafts, drafted], row)
+        drafted.save(force_insert=True)
+    return drafted
+
+
+def edit(*, comment_id: str, text: str) -> ReviewComment:
+    """Change the text of a draft. Raises NOT_FOUND, VALIDATION_ERROR, INVALID_TRANSITION once it is sent."""
+    check_text(text)
+    with write():
+        draft = _draft(comment_id)
+        draft.text = text
+        _within_message([draft if each.pk == draft.pk else each for each in _drafts(draft.worktree)], draft.worktree)
+        draft.save(update_fields=["text"])
+    return draft
+
+
+def remove(*, comment_id: str) -> ReviewComment:
+    """Delete a draft. Raises NOT_FOUND, and INVALID_TRANSITION once it is sent."""
+    with write():
+        draft = _draft(comment_id)
+        ReviewComment.objects.filter(pk=draft.pk).delete()
+    return draft
+
+
+def send(*, agent_id: str, worktree_id: str | None, operator: str) -> tuple[PoolWorktree, Turn, int]:
+    """Send all drafts as one message to the agent that holds the work, or goes on with it: it is asked for changes. A
+    submitted handoff is returned to it. Return the turn, and how many comments it has.
+
+    Raises NOT_FOUND; INVALID_TRANSITION without drafts, so that of two calls one sends; WORKTREE_REFUSED where no agent
+    holds the work, or it is being merged; POOL_FULL.
+    """
+    found = worktrees.get(Actor(operator), agent_id, worktree_id)
+    with write():
+        row = _locked(found.pk)
+        drafts = _drafts(row)
+        if not drafts:
+            raise NexusError(Code.INVALID_TRANSITION, f"No comment on {row.branch} waits to be sent.{_last_round(row)}")
+        if row.merges.open().exists():
+            raise refusal("it is in the merge lane; withdraw it there first")
+        handoff = handoffs_of([row.agent]).get(row.agent.pk)
+        agent = _holder(row, handoff)
+        moment, notes = now(), ""
+        if handoff is not None and handoff.status == HandoffStatus.SUBMITTED and agent.pk == row.agent.pk:
+            reasons = f"{count_in_words(drafts)} of a review; they came as one message."
+            progress.return_now(handoff, progress.By(operator=operator), reasons, is_known=True)
+            notes = (
+                f"\n\nThe handoff {handoff.pk} is yours again: handoff_complete it anew, with claim_epoch "
+                f"{handoff.claim_epoch}."
+            )
+        turn = turns.queue(
+            Actor(operator),
+            agent,
+            content=message(drafts, row, agent) + notes,
+            request_id=None,
+            source=SOURCE,
+            moment=moment,
+        )
+        ReviewComment.objects.filter(pk__in=[each.pk for each in drafts]).update(
+            sent_at=moment, run_id=turn.pk, recipient=agent.pk
+        )
+        PoolWorktree.objects.filter(pk=row.pk).update(conflicted_at=None)  # its agent has it
+        row.merges.update(needs_person=False)
+        worktrees.emit("reviewed", Actor(operator), row, moment, comments=len(drafts), to=agent.agent_id)
+    return row, turn, len(drafts)
+
+
+def approve(
+    *, agent_id: str, worktree_id: str | None, seen: str, unseen: Sequence[str], operator: str
+) -> tuple[WorktreeMerge, Handoff | None]:
+    """Put the work that a person saw into the merge lane, and accept its handoff if that is submitted. `unseen` names
+    the files that the diff does not show, or directories of them that end with a slash.
+
+    Raises the errors of `lane.queue`; WORKTREE_REFUSED also for work that cannot be merged, and for what is not shown;
+    INVALID_TRANSITION while comments wait to be sent.
+    """
+    actor = Actor(operator)
+    row, survey = worktrees.look(actor, agent_id, worktree_id)
+    worktrees.record_commits(row, survey)
+    if survey.content != seen:
+        raise lane.changed_since(survey.content)
+    if survey.why_not:
+        raise refusal(f"{survey.why_not}; put it into the merge lane, which sends it back to its agent")
+    _check_seen(row, survey, unseen)
+    taken = _taken(row)
+    handoff = taken or handoffs_of([row.agent]).get(row.agent.pk)
+    if handoff is not None and taken is None and handoff.status != HandoffStatus.SUBMITTED:
+        handoff = None
+    if handoff is not None:
+        refresh_plan(workspaces.directory_of(handoff.workspace), handoff.pk)
+
+    def settle() -> None:
+        _locked(row.pk)
+        if drafts := _drafts(row):
+            raise NexusError(
+                Code.INVALID_TRANSITION, f"{count_in_words(drafts)} on it: not sent yet. Send or remove them first."
+            )
+        if taken is not None:
+            handoffs.complete(
+                project_root=taken.workspace.root_realpath,
+                handoff_id=taken.pk,
+                agent_id=OPERATOR_AGENT,
+                result=f"{operator} went on with the work of {agent_id}, on {row.branch}, and approved it.",
+                claim_epoch=taken.claim_epoch,
+            )
+        PoolWorktree.objects.filter(pk=row.pk).update(taken_handoff=None)
+        if handoff is not None and (current := selectors.get_handoff(handoff.pk)).status == HandoffStatus.SUBMITTED:
+            progress.accept_now(current, progress.By(operator=operator))
+
+    return lane.queue(actor, agent_id, row.pk, seen=seen, approve=settle), handoff
+
+
+def _check_seen(row: PoolWorktree, survey: Survey, unseen: Sequence[str]) -> None:
+    """Raise WORKTREE_REFUSED unless all that the diff does not show is named."""
+    if survey.more:
+        raise refusal("it changes more files than a review can list; merge it without one, or in parts")
+    directories = tuple(name for name in unseen if name.endswith("/"))
+    left = [path for path in survey.unshown if path not in unseen and not path.startswith(directories)]
+    if left:
+        why = f"the review does not show all of {named(left)}; read that in {row.path}, and name it as unseen"
+        raise refusal(why, field="unseen", names=left)
+
+
+def by_directory(names: Sequence[str]) -> list[str]:
+    """Return names of files; of many the directories at the top, with a slash, and the files beside them."""
+    if len(names) <= ASKED:
+        return list(names)
+    return list(dict.fromkeys(top + slash for top, slash, _ in (name.partition("/") for name in names)))
+
+
+def take_over(*, agent_id: str, worktree_id: str | None, operator: str) -> PoolWorktree:
+    """Pause the agent, and keep its worktree for a person to go on with. A turn that runs is cancelled, others wait. A
+    handoff that the agent holds or submitted becomes the operators', so that a late result of the agent is stale.
+
+    Raises NOT_FOUND, and WORKTREE_REFUSED while it is in the merge lane, or if a person has it already.
+    """
+    actor = Actor(operator)
+    found = worktrees.get(actor, agent_id, worktree_id)
+    with write():
+        row = _locked(found.pk)
+        if row.merges.open().exists():
+            raise refusal("it is in the merge lane; withdraw it there first")
+        if row.agent.paused_at is not None:
+            raise refusal(f"{row.agent.paused_by} has taken it over already")
+        moment = now()
+        if row.agent.ended_at is None:
+            turns.pause(row.agent, operator, moment)
+        handoff = handoffs_of([row.agent]).get(row.agent.pk)
+        if handoff is not None:
+            why = f"The work on {row.branch} was taken over in a review."
+            steering.hand(handoff_id=handoff.pk, agent_id=OPERATOR_AGENT, reason=why, operator=operator)
+            row.taken_handoff = handoff.pk
+        row.state = WorktreeState.KEPT
+        row.save(update_fields=["state", "taken_handoff"])
+        row.merges.update(needs_person=False)
+        worktrees.emit("taken_over", actor, row, moment)
+    return row
+
+
+def give_back(
+    *, agent_id: str, worktree_id: str | None, words: str, operator: str
+) -> tuple[PoolWorktree, Turn, Handoff | None]:
+    """Give work that a person took over back to its agent, with a message that says what became of it meanwhile. The
+    turns that waited begin before. Return the turn of that message, and the handoff that is the agent's again.
+
+    Raises NOT_FOUND; INVALID_TRANSITION if nobody has taken it over; WORKTREE_REFUSED where its content cannot be read,
+    or it is being merged; POOL_FULL.
+    """
+    actor = Actor(operator)
+    found, survey = worktrees.look(actor, agent_id, worktree_id)
+    worktrees.record_commits(found, survey)
+    with write():
+        row = _locked(found.pk)
+        if row.agent.paused_at is None or row.agent.ended_at is not None:
+            raise NexusError(Code.INVALID_TRANSITION, f"Nobody has taken over the work on {row.branch}.")
+        if row.merges.open().exists():
+            raise refusal("it is in the merge lane; withdraw it there first")
+        moment, since = now(), row.agent.paused_at
+        handoff = _taken(row)
+        if handoff is not None:
+            why = f"The work on {row.branch} was given back."
+            handoff = steering.hand(handoff_id=handoff.pk, agent_id=row.agent.agent_id, reason=why, operator=operator)
+        content = _returned(row, since, survey, words, handoff, operator)
+        turns.unpause(row.agent)
+        turn = turns.queue(actor, row.agent, content=content, request_id=None, source=SOURCE, moment=moment)
+        row.state, row.taken_handoff = WorktreeState.OPEN, None
+        row.save(update_fields=["state", "taken_handoff"])
+        worktrees.emit("given_back", actor, row, moment)
+    return row, turn, handoff
+
+
+def handoff_of(row: PoolWorktree) -> Handoff | None:
+    """Return the handoff that a worktree is the work of: that went to a person with it, else that its agent works on or
+    submitted last."""
+    return _taken(row) or handoffs_of([row.agent]).get(row.agent.pk)
+
+
+def _taken(row: PoolWorktree) -> Handoff | None:
+    """Return the handoff that went to the operators with a worktree, if they still hold it."""
+    held = Handoff.objects.filter(pk=row.taken_handoff, claimed_by=OPERATOR_AGENT, status__in=HELD)
+    return held.select_related("workspace").first()
+
+
+def _returned(
+    row: PoolWorktree, since: datetime, survey: Survey, words: str, handoff: Handoff | None, operator: str
+) -> str:
+    """Return the message that gives work back to its agent."""
+    changed = "nothing changed" if survey.content == row.content else "what it would merge is another than before"
+    cancelled = Turn.objects.filter(agent=row.agent, cancel_requested_at__gte=since).values_list("pk", flat=True)
+    parts = [
+        f"{operator} took over your work on {row.branch}, in {row.path}, at {iso(since)}, and gives it back to you: "
+        f"{changed}, and it has {survey.commits} commit{'s' * (survey.commits != 1)} to merge, the last one "
+        f"{survey.head}{', and uncommitted changes' if survey.uncommitted else ''}. Look at it "
+        "with git before you go on."
+    ]
+    if words.strip():
+        parts.append(f"{operator}: {words}")
+    if cancelled:
+        parts.append(f"Your run was cancelled for that: {', '.join(cancelled)}.")
+    if handoff is not None:
+        parts.append(
+            f"The handoff {handoff.pk} is yours again: handoff_complete it with claim_epoch {handoff.claim_epoch}."
+        )
+    return "\n\n".join(parts)
+
+
+def abandon(
+    *, agent_id: str, worktree_id: str | None, lost_too: bool, operator: str
+) -> tuple[PoolWorktree, Handoff | None]:
+    """End the agent and remove its worktree; a ref of the origin keeps the work. A handoff that it holds or submitted
+    is open again.
+
+    Raises the errors of `worktrees.discard`.
+    """
+    actor = Actor(operator)
+    row = worktrees.get(actor, agent_id, worktree_id)
+    handoff = handoff_of(row)
+    why = f"The work on {row.branch} was abandoned in a review."
+
+    def end() -> None:
+        if handoff is not None:
+            current = selectors.get_handoff(handoff.pk)
+            if current.status == HandoffStatus.SUBMITTED:
+                progress.return_now(current, progress.By(operator=operator), why, is_known=True)
+            steering.release(handoff_id=handoff.pk, reason=why, operator=operator)
+        if row.agent.ended_at is None:
+            pool.destroy(actor, row.agent.agent_id)
+
+    row = worktrees.discard(actor, agent_id, row.pk, changes_too=True, lost_too=lost_too, end=end)
+    return row, handoff
+
+
+def answer(actor: Actor, *, comment_id: str, outcome: str, words: str) -> ReviewComment:
+    """Record what became of a comment, as the agent that it was sent to says; it may say so again.
+
+    Raises NOT_FOUND, and NOT_PERMITTED for anybody else.
+    """
+    check_words(words)
+    with write():
+        found = ReviewComment.objects.select_related("worktree__agent").filter(pk=comment_id).first()
+        if found is None or found.sent_at is None:
+            raise not_found("comment", comment_id[:200])
+        if actor.agent is None or actor.agent.pk != found.recipient:
+            raise refused("recipient", "The agent that a comment was sent to says what became of it.")
+        comments_rules.answer(found, outcome, words)
+        worktrees.emit("answered", actor, found.worktree, now(), comment_id=found.pk, outcome=outcome)
+    return found
+
+
+def _within_message(drafts: Sequence[ReviewComment], row: PoolWorktree) -> None:
+    within_limit(message(drafts, row, row.agent), "text", turns.LARGEST_MESSAGE - 1_000)
+
+
+def _locked(worktree_id: str) -> PoolWorktree:
+    """Return a worktree whose comments no other transaction changes meanwhile."""
+    return PoolWorktree.objects.select_for_update(of=("self",)).select_related("agent").get(pk=worktree_id)
+
+
+def _drafts(row: PoolWorktree) -> list[ReviewComment]:
+    return list(row.comments.filter(sent_at=None).order_by("pk"))
+
+
+def _draft(comment_id: str) -> ReviewComment:
+    found = ReviewComment.objects.filter(pk=comment_id).values_list("worktree", flat=True).first()
+    if found is not None:
+        _locked(found)
+    draft = ReviewComment.objects.select_related("worktree__agent").filter(pk=comment_id).first()
+    if draft is None:
+        raise not_found("comment", comment_id[:200])
+    check_draft(draft)
+    return draft
+
+
+def _last_round(row: PoolWorktree) -> str:
+    last = row.comments.exclude(sent_at=None).order_by("-sent_at").first()
+    return "" if last is None else f" The last ones were sent with the run {last.run_id}."
+
+
+def _holder(row: PoolWorktree, handoff: Handoff | None) -> PoolAgent:
+    """Return the agent that holds the work: its own, or one that works in its directory or took over its handoff.
+    Raises WORKTREE_REFUSED."""
+    if row.agent.ended_at is None:
+        return row.agent
+    living = PoolAgent.objects.living().order_by("-created_at")
+    for agent in living:
+        if rules.within(agent.cwd, (row.path,)):
+            return agent
+    taken = Handoff.objects.filter(pk__in=_former_handoffs(row), status__in=HELD).values_list("claimed_by", flat=True)
+    successor = living.filter(agent_id__in=list(taken)).first()
+    if successor is None:
+        raise refusal(
+            f"{row.agent.agent_id!r} has ended, and no agent goes on with its work; create one whose directory is "
+            f"{row.path}, and send again, or take the work over yourself"
+        )
+    return successor
+
+
+def _former_handoffs(row: PoolWorktree) -> list[str]:
+    """Return the last handoffs that a worktree's agent claimed, as the log has them."""
+    claimed = Event.objects.filter(type="handoff.claimed", actor_agent_id=row.agent.agent_id)
+    found = claimed.filter(created_at__gte=row.created_at).order_by("-event_id")
+    return [str(pk) for pk in found.values_list("handoff_id", flat=True)[:MOST_FORMER]]
+
+
+def message(drafts: Sequence[ReviewComment], row: PoolWorktree, agent: PoolAgent) -> str:
+    """Return the message that brings an agent all comments of a round."""
+    whose = "your work" if agent.pk == row.agent.pk else f"the work of {row.agent.agent_id}, which you go on with,"
+    parts = [
+        f"A person reviewed {whose} on {row.branch}, in {row.path}, and asks for changes: {count_in_words(drafts)}. "
+        "Lines that begin with | are quoted from the diff."
+    ]
+    for number, each in enumerate(drafts, 1):
+        quote = f"\n{quoted(each.quote)}" if each.quote else ""
+        parts.append(f"{number}. {each.pk}, about {each.where}{quote}\n{each.author}: {each.text}")
+    parts.append(
+        "Change the worktree accordingly. Then say what became of each comment: pool_review_answer(comment_id, "
+        "outcome, words), whose outcome is done, declined or asked. Without that tool, write a line for each in your "
+        f"answer, such as\n{drafts[0].pk}: done – and what you did"
+    )
+    return "\n\n".join(parts)
+
+
+def hunk(shown: Survey, at: Lines) -> str:
+    """Return the lines of a diff that a comment is about, with those around them. Raises VALIDATION_ERROR where the
+    diff does not show them."""
+    if at.path and all(file["path"] != at.path for file in shown.files):
+        raise invalid("This file is not among those that changed.", field="path")
+    if at.first is None or at.last is None:
+        return ""
+    sections = [found for file, found in unified_diff.paired(shown.diff, shown.files) if file["path"] == at.path]
+    for lines in chain.from_iterable(sections):
+        for head, rows in _hunks(lines[1:]):
+            numbers = [row.new if at.side == DiffSide.NEW else row.old for row in rows]
+            if at.first in numbers and at.last in numbers:
+                begin, end = numbers.index(at.first), numbers.index(at.last)
+                if end - begin >= MOST_LINES:
+                    raise invalid(f"A comment is about {MOST_LINES} lines of a diff at most.", field="last_line")
+                around = rows[max(begin - AROUND, 0) : end + AROUND + 1]
+                return "\n".join([head, *(row.text[:LINE] for row in around)])[:QUOTE]
+    raise invalid("The diff does not show these lines, or not in one hunk.", field="line")
+
+
+def _hunks(lines: Sequence[str]) -> Iterator[tuple[str, list[unified_diff.Line]]]:
+    """Yield the hunks of a file: where each stands, and its lines."""
+    head, rows = "", list[unified_diff.Line]()
+    for line in unified_diff.numbered(lines):
+        if (begins := unified_diff.PLACE.match(line.text)) is not None:
+            if head:
+                yield head, rows
+            head, rows = begins[0], []
+        elif line.kind not in ("header", "place"):
+            rows.append(line)
+    if head:
+        yield head, rows
+
+
+class Look(Work["tuple[PoolWorktree, datetime]", "Survey | None"]):
+    """Background work that reads, once a worktree is at rest, whether it holds changes to review."""
+
+    name = "reviews"
+    watches_log = True
+    tick_seconds = 2.0
+
+    def lanes(self) -> Sequence[str]:
+        return [row.pk for row in _unread().order_by("pk") if Path(row.path).is_dir()]  # else elsewhere, or gone
+
+    def claim(self, lane: str) -> tuple[PoolWorktree, datetime] | None:
+        row = _unread().select_related("agent").filter(pk=lane).first()
+        return None if row is None or not Path(row.path).is_dir() else (row, now())
+
+    def act(self, item: tuple[PoolWorktree, datetime]) -> Survey | None:
+        try:
+            return trees.survey(worktrees.own(item[0]))
+        except trees.Busy:
+            return None
+        except (GitFailed, OSError):  # its page says why
+            return NOTHING
+
+    def given_up(self, item: tuple[PoolWorktree, datetime], why: str) -> Survey:
+        return NOTHING
+
+    def settle(self, item: tuple[PoolWorktree, datetime], outcome: Survey | None) -> bool:
+        if outcome is None:
+            return False
+        row, moment = item
+        with write():
+            PoolWorktree.objects.filter(pk=row.pk).update(
+                looked_at=moment,
+                content=outcome.content,
+                changed_files=len(outcome.files),
+                added=sum(file["added"] or 0 for file in outcome.files),
+                removed=sum(file["removed"] or 0 for file in outcome.files),
+            )
+            worktrees.record_commits(row, outcome)
+            if PoolWorktree.objects.for_review().filter(pk=row.pk).exists():
+                emit_event("worktree.waits", None, row.agent, now(), branch=row.branch)
+        return False
+
+
+def _unread() -> WorktreeQuerySet:
+    """Return the worktrees at rest that nobody read since their agents' last turns."""
+    ended = Turn.objects.ended().filter(agent=OuterRef("agent"))
+    later = ended.filter(ended_at__gt=OuterRef("looked_at"))
+    return PoolWorktree.objects.at_rest().filter(Q(looked_at=None) & Exists(ended) | Exists(later))
+
+
+NOTHING = Survey("", "", False, "", "", 0, [], [], [], [], [], "", [], False, "", False)
+LOOK = Look()

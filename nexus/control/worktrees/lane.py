@@ -1,0 +1,504 @@
+"""The merge lane: approved work of worktrees is merged and checked, one entry of a branch after the other.
+
+Where checks are slow, the entries that wait behind one are merged onto it, and checked together. If that fails, fewer
+are checked, until it is known whose work fails: only that comes back, and what is before it is taken.
+
+An entry is claimed by an epoch and a lock of the home, which ends with its process. A hub that was killed leaves a
+running entry; the next claim begins it anew. Each step reads where the branch is, so that doing it again is safe.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import socket
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import IO
+
+from django.db import IntegrityError, transaction
+from django.db.models import Q
+
+from coordination.comments import quoted
+from coordination.ids import new_id
+from coordination.paths import workspace_id_of
+from handoffs.checks import Check
+from nexus.control.agents import turns
+from nexus.control.models import (
+    MergeQuerySet,
+    MergeState,
+    MergeStep,
+    PoolWorktree,
+    ReturnCause,
+    WorktreeMerge,
+    WorktreeState,
+)
+from nexus.control.permissions.members import Actor
+from nexus.control.runners.git import GitFailed, Origin
+from nexus.control.worktrees import merging, trees, worktrees
+from nexus.control.worktrees.merging import LANE, Conflict, Moved
+from nexus.control.worktrees.moving import Locked
+from nexus.control.worktrees.trees import FOLDER, LOCKS
+from nexus.control.worktrees.verification import NotNow, approved, check_sandbox, failures
+from nexus.control.worktrees.worktrees import refusal
+from nexus.core.background_work import Work
+from nexus.core.clock import now
+from nexus.core.config import CoreSettings
+from nexus.core.database.store import write
+from nexus.core.operations.errors import NexusError, not_found
+
+HELD = timedelta(minutes=30)  # by a hub of another home, since its last step
+BATCH = 8  # entries that are checked together
+SLOW_SECONDS = 20.0  # that the last checks of a lane took; from then on entries are checked together
+TAIL = 4_000  # characters of a failed check's output that are kept
+WHOLE = 20_000  # characters of conflicts in a message
+
+
+def queue(
+    actor: Actor,
+    agent_id: str,
+    worktree_id: str | None = None,
+    *,
+    seen: str | None = None,
+    approve: Callable[[], object] = lambda: None,
+) -> WorktreeMerge:
+    """Put a worktree's work, as it is now, into the lane of the branch that its origin is on.
+
+    What is approved is the merge onto that branch as it is. `seen` is git's id of its content, as a person saw it;
+    `approve` is called in the transaction.
+
+    Raises the errors of `worktrees.merge` and of `approve`; WORKTREE_REFUSED also if it waits there already, would
+    change nothing, or something else than was seen.
+    """
+    row = worktrees.decided(actor, agent_id, worktree_id, "merge")
+    if row.merges.open().exists():
+        raise refusal("it waits in the merge lane already")
+    merge_id = new_id("merge")
+    ref = f"{LANE}/{merge_id}"
+    try:
+        tree = worktrees.own(row, actor)
+        target = merging.target(tree.source)
+        commit = trees.hand_in(tree, f"Work of {row.branch}", ref)
+    except GitFailed as error:
+        raise refusal(str(error)) from None
+    moment = now()
+    entry = WorktreeMerge(
+        merge_id=merge_id,
+        worktree=row,
+        repository=tree.source.common,
+        target=target,
+        commit=commit,
+        queued_by=actor.name,
+        queued_at=moment,
+    )
+    try:
+        prepared = merging.prepare(tree.source, target, row.base, commit, _subject(row))
+        if prepared.commit is not None:
+            entry.approved = prepared.commit
+            merging.hold(tree.source, ref, prepared.commit)
+        elif not prepared.conflicts:
+            raise GitFailed(f"there is nothing to merge: it would change nothing in {target}")
+        content = trees.content_of(tree, prepared.commit or commit)
+        if seen not in (None, content):
+            raise changed_since(content)
+        with write(), transaction.atomic():
+            row.merges.update(needs_person=False)
+            entry.save(force_insert=True)
+            PoolWorktree.objects.filter(pk=row.pk).update(content=content, approved=content)
+            worktrees.emit("queued", actor, row, moment, merge_id=entry.pk, into=target)
+            approve()
+    except BaseException as error:
+        with suppress(GitFailed):
+            merging.release(tree.source, [ref])
+        if isinstance(error, IntegrityError):
+            raise refusal("it waits in the merge lane already") from None
+        if isinstance(error, GitFailed):
+            raise refusal(str(error)) from None
+        raise
+    return entry
+
+
+def changed_since(content: str) -> NexusError:
+    """Return the error for a decision about work that is not what its person saw."""
+    return refusal(
+        "it, or the branch that it merges into, changed since you looked; look again, and decide about what it is now",
+        seen=content,
+    )
+
+
+def withdraw(merge_id: str, by: str) -> WorktreeMerge:
+    """Take a waiting entry out of the lane. Raises NOT_FOUND, and WORKTREE_REFUSED for one that does not wait."""
+    moment = now()
+    with write():
+        entry = WorktreeMerge.objects.select_related("worktree__agent").filter(pk=merge_id).first()
+        if entry is None:
+            raise not_found("merge", merge_id[:200])
+        waiting = WorktreeMerge.objects.filter(pk=merge_id, state=MergeState.WAITING, checked_with=None)
+        if not waiting.update(state=MergeState.WITHDRAWN, ended_at=moment, needs_person=False):
+            raise refusal(f"its entry {merge_id} is {entry.step if entry.checked_with else entry.state}")
+        PoolWorktree.objects.filter(pk=entry.worktree_id).update(approved="")
+        worktrees.emit("withdrawn", Actor(by), entry.worktree, moment, merge_id=merge_id, into=entry.target)
+    entry.state, entry.ended_at = MergeState.WITHDRAWN, moment
+    return entry
+
+
+def entries(which: str, limit: int) -> list[WorktreeMerge]:
+    """Return entries of all lanes: `open` ones in their order, or those that are `returned`, `merged` or `all`, the
+    newest first."""
+    rows = WorktreeMerge.objects.select_related("worktree__agent")
+    if which == "open":
+        return list(rows.open()[:limit])
+    if which != "all":
+        rows = rows.filter(state=which)
+    return list(rows.order_by("-merge_id")[:limit])
+
+
+def batches(rows: Sequence[WorktreeMerge]) -> dict[str, list[WorktreeMerge]]:
+    """Return the entries that each of these is checked together with now, by merge_id."""
+    firsts = {row.checked_with or row.pk for row in rows if row.ended_at is None}
+    together: dict[str, list[WorktreeMerge]] = defaultdict(list)
+    among = WorktreeMerge.objects.open().filter(Q(pk__in=firsts) | Q(checked_with__in=firsts))
+    for each in among.select_related("worktree__agent") if firsts else ():
+        together[each.checked_with or each.pk].append(each)
+    return {each.pk: [other for other in batch if other is not each] for batch in together.values() for each in batch}
+
+
+@dataclass
+class Claimed:
+    """An entry that this process works on. The lock is free when it ends."""
+
+    entry: WorktreeMerge
+    lock: IO[bytes]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a claim; WAITING: others were at work, and it is tried again."""
+
+    state: MergeState
+    cause: ReturnCause | None = None
+    why: str = ""
+    conflicts: Sequence[Conflict] = field(default_factory=list)
+    commit: str | None = None
+    is_held: bool = False  # it waits until a person did something
+    others: Sequence[tuple[WorktreeMerge, Outcome]] = ()  # that were checked together with it
+
+
+class Lost(Exception):
+    """Another hub has claimed the entry meanwhile."""
+
+
+class Lane(Work[Claimed, "Outcome | None"]):
+    """Background work that merges the entries of each lane in turn."""
+
+    name = "merges"
+    threads = 2
+    watches_log = True
+    tick_seconds = 2.0
+
+    def lanes(self) -> Sequence[str]:
+        open_ = WorktreeMerge.objects.open().order_by().values_list("repository", "target").distinct()
+        return ["\n".join(each) for each in open_]
+
+    def claim(self, lane: str) -> Claimed | None:
+        repository, _, target = lane.rpartition("\n")
+        if not Path(repository).is_dir():  # on another machine, or a disk that is not mounted
+            return None
+        if (lock := _lock(lane)) is None:
+            return None
+        moment = now()
+        rows = WorktreeMerge.objects.open().filter(repository=repository, target=target)
+        with write():
+            entry = rows.filter(state=MergeState.RUNNING).first() or rows.first()
+            if entry is None:
+                return None
+            free = Q(state=MergeState.WAITING) | Q(held_by=_holder()) | Q(held_until__lt=moment)
+            try:
+                with transaction.atomic():
+                    claimed = WorktreeMerge.objects.filter(free, pk=entry.pk, epoch=entry.epoch).update(
+                        state=MergeState.RUNNING,
+                        step=MergeStep.MERGING,
+                        epoch=entry.epoch + 1,
+                        held_by=_holder(),
+                        held_until=moment + HELD,
+                    )
+            except IntegrityError:  # another hub made another entry of the lane the running one
+                return None
+            if claimed:
+                _release_others(entry)
+        entry.epoch += 1
+        return Claimed(entry, lock) if claimed else None
+
+    def act(self, item: Claimed) -> Outcome | None:
+        with item.lock:
+            try:
+                return _merged(item.entry)
+            except Lost:
+                return None
+            except (trees.Busy, Locked) as busy:
+                return Outcome(MergeState.WAITING, why=str(busy))
+            except NotNow as why:
+                return Outcome(MergeState.WAITING, why=str(why), is_held=True)
+            except (GitFailed, OSError) as error:
+                return Outcome(MergeState.RETURNED, ReturnCause.REFUSED, str(error))
+
+    def given_up(self, item: Claimed, why: str) -> Outcome:
+        return Outcome(MergeState.RETURNED, ReturnCause.REFUSED, why)
+
+    def settle(self, item: Claimed, outcome: Outcome | None) -> bool:
+        if outcome is None:
+            return True
+        _settle(item.entry, outcome)
+        return outcome.state != MergeState.WAITING
+
+
+LANE_WORK = Lane()
+
+
+def _holder() -> str:
+    return f"{socket.gethostname()}:{CoreSettings.current().home}"
+
+
+def _lock(lane: str) -> IO[bytes] | None:
+    """Return the lock of a lane in this home; None while another process has it."""
+    locks = CoreSettings.current().home / FOLDER / LOCKS
+    locks.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = (locks / f"lane-{hashlib.sha256(os.fsencode(lane)).hexdigest()[:32]}").open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        return None
+    return lock
+
+
+def _merged(entry: WorktreeMerge) -> Outcome:
+    """Merge, check and fast-forward to an entry; anew while its branch moves. Raises Lost and GitFailed."""
+    row = PoolWorktree.objects.select_related("agent").get(pk=entry.worktree_id)
+    origin = worktrees.own(row).source
+    _clear(origin, entry)
+    merging.roll_back(origin)
+    while True:
+        checks, why_none = approved(workspace_id_of(origin.top), origin.top)
+        if checks:
+            check_sandbox()  # first: each try leaves a commit in the origin
+        prepared = merging.prepare(origin, entry.target, row.base, entry.commit, _subject(row))
+        if prepared.conflicts:
+            _record(entry, onto=prepared.onto)
+            count = len(prepared.conflicts)
+            return Outcome(
+                MergeState.RETURNED,
+                ReturnCause.CONFLICT,
+                f"{entry.target} changed the same places of {count} file{'' if count == 1 else 's'}",
+                prepared.conflicts,
+            )
+        if prepared.commit is None:
+            if entry.result and merging.follows(origin.git(), prepared.onto, entry.result):
+                # A hub took it, and was killed before it recorded that.
+                return Outcome(MergeState.MERGED, commit=entry.result)
+            why = f"it would change nothing in {entry.target} any more; see `git diff {entry.target} {row.branch}`"
+            return Outcome(MergeState.RETURNED, ReturnCause.REFUSED, why)
+        if not _is_as_approved(entry, origin, prepared.commit):
+            _record(entry, onto=prepared.onto)
+            why = f"{entry.target} moved, and the merge would change it otherwise than was approved: look at it again"
+            return Outcome(MergeState.RETURNED, ReturnCause.CHANGED, why)
+        _record(entry, step=MergeStep.CHECKING, onto=prepared.onto, result=prepared.commit)
+        merges = [(entry, prepared.commit), *_others(entry, origin, prepared.commit, checks)]
+        passed, why = _passed(entry, origin, [commit for _, commit in merges], checks)
+        unchecked = f"Nothing was checked: {why_none} {entry.queued_by} approved the work." if why_none else ""
+        ends = [Outcome(MergeState.MERGED, why=unchecked, commit=commit) for _, commit in merges[:passed]]
+        if why:
+            ends.append(Outcome(MergeState.RETURNED, ReturnCause.CHECKS, why[-TAIL:]))
+        if passed:
+            _record(entry, step=MergeStep.TAKING)
+            try:
+                merging.fast_forward(origin, entry.target, prepared.onto, merges[passed - 1][1])
+            except Moved:
+                _record(entry, step=MergeStep.MERGING)
+                continue
+        others = [other for other, _ in merges[1:]]
+        return replace(ends[0], others=list(zip(others, ends[1:], strict=False)))
+
+
+def _others(
+    entry: WorktreeMerge, origin: Origin, last: str, checks: Mapping[str, Check]
+) -> list[tuple[WorktreeMerge, str]]:
+    """Merge the entries that wait behind one onto its merge, each onto the one before, if checks are slow in this lane.
+    Return them with their merges, up to the first that cannot be merged, whose turn comes. Raises Lost."""
+    lane = WorktreeMerge.objects.filter(repository=entry.repository, target=entry.target)
+    took = lane.exclude(check_seconds=None).order_by("-merge_id").values_list("check_seconds", flat=True).first()
+    _release_others(entry)
+    if not checks or took is None or took < SLOW_SECONDS:
+        return []
+    found = list[tuple[WorktreeMerge, str]]()
+    for other in lane.open().filter(merge_id__gt=entry.pk).select_related("worktree__agent")[: BATCH - 1]:
+        row = other.worktree
+        try:
+            prepared = merging.prepare(origin, entry.target, row.base, other.commit, _subject(row), last)
+            if prepared.commit is None or not _is_as_approved(other, origin, prepared.commit):
+                break
+        except GitFailed:
+            break
+        _record(entry)  # raises Lost
+        with write():
+            waiting = lane.filter(pk=other.pk, state=MergeState.WAITING)
+            if not waiting.update(step=MergeStep.CHECKING, checked_with=entry.pk, onto=last, result=prepared.commit):
+                break  # it was withdrawn
+        other.onto = last
+        found.append((other, last := prepared.commit))
+    return found
+
+
+def _is_as_approved(entry: WorktreeMerge, origin: Origin, commit: str) -> bool:
+    """Return whether a merge of an entry may be taken although nobody saw it. Raises GitFailed."""
+    return bool(entry.approved) and merging.is_as_approved(origin, entry.approved, commit)
+
+
+def _release_others(entry: WorktreeMerge) -> None:
+    """Let the entries that were checked with one wait for their turn."""
+    with write():
+        together = WorktreeMerge.objects.filter(state=MergeState.WAITING, checked_with=entry.pk)
+        together.update(step=None, checked_with=None)
+
+
+def _passed(
+    entry: WorktreeMerge, origin: Origin, merges: Sequence[str], checks: Mapping[str, Check]
+) -> tuple[int, str]:
+    """Return how many of the merges, from the first on, pass the checks, and why the next one fails, if there is one.
+    All together are tried first, then half of what is in doubt. Raises NotNow and Lost."""
+    passed, failed, tried, why = 0, len(merges) + 1, len(merges), ""
+    while failed - passed > 1:
+        if said := _checked(entry, origin, merges[tried - 1], checks):
+            failed, why = tried, said
+        else:
+            passed = tried
+        tried = (passed + failed) // 2
+    return passed, why
+
+
+def _subject(row: PoolWorktree) -> str:
+    return f"Merge {row.branch}, the work of {row.agent.agent_id}"
+
+
+def _checked(entry: WorktreeMerge, origin: Origin, commit: str, checks: Mapping[str, Check]) -> str:
+    """Run the project's reviewed checks on what would be taken; return why one fails. Raises Lost and NotNow."""
+    if not checks:
+        return ""
+    began = time.monotonic()
+    with trees.scratch(origin, commit, f"{entry.pk}-{entry.epoch}") as tree:
+        why = failures(checks, tree, partial(_record, entry))
+    _record(entry, check_seconds=time.monotonic() - began)
+    return why
+
+
+def _clear(origin: Origin, entry: WorktreeMerge) -> None:
+    """Delete the refs of entries that ended, whose work is in their branch or still in their worktree, and what a
+    killed hub left of this entry."""
+    trees.clear_scratch(entry.pk)
+    named = {ref.removeprefix(f"{LANE}/"): ref for ref in merging.refs(origin)}
+    ended = WorktreeMerge.objects.filter(pk__in=named, ended_at__isnull=False).values_list("pk", flat=True)
+    merging.release(origin, [named[pk] for pk in ended])
+
+
+def _record(entry: WorktreeMerge, **changes: object) -> None:
+    """Store what a claim has come to. Raises Lost."""
+    with write():
+        mine = WorktreeMerge.objects.filter(pk=entry.pk, epoch=entry.epoch, state=MergeState.RUNNING)
+        if not mine.update(held_until=now() + HELD, **changes):
+            raise Lost
+    for name, value in changes.items():
+        setattr(entry, name, value)
+
+
+def _settle(entry: WorktreeMerge, outcome: Outcome) -> None:
+    moment = now()
+    with write():
+        mine = WorktreeMerge.objects.filter(pk=entry.pk, epoch=entry.epoch, state=MergeState.RUNNING)
+        if not _end(mine, outcome, moment):
+            return
+        _tell(entry, outcome, moment)
+        together = WorktreeMerge.objects.filter(state=MergeState.WAITING, checked_with=entry.pk)
+        for other, end in outcome.others:
+            if _end(together.filter(pk=other.pk), end, moment):
+                _tell(other, end, moment)
+        _release_others(entry)
+
+
+def _end(entries: MergeQuerySet, outcome: Outcome, moment: datetime) -> bool:
+    over = outcome.state != MergeState.WAITING
+    changes = {"state": outcome.state, "step": None, "held_until": None, "why": outcome.why}
+    return bool(entries.update(**changes, needs_person=outcome.is_held, ended_at=moment if over else None))
+
+
+def _tell(entry: WorktreeMerge, outcome: Outcome, moment: datetime) -> None:
+    """Record what came of an entry's work, and tell its agent. Call it inside a transaction."""
+    if outcome.state != MergeState.WAITING:
+        row = PoolWorktree.objects.select_related("agent").get(pk=entry.worktree_id)
+        about = {"merge_id": entry.pk, "into": entry.target}
+        if outcome.state == MergeState.MERGED:
+            WorktreeMerge.objects.filter(pk=entry.pk).update(result=outcome.commit)
+            worktrees.record_merged(row, moment)
+            unchecked = {"why": outcome.why} if outcome.why else {}
+            worktrees.emit("merged", Actor(entry.queued_by), row, moment, commit=outcome.commit, **about, **unchecked)
+        elif outcome.state == MergeState.RETURNED:
+            looked = {"looked_at": None} if outcome.cause == ReturnCause.CHANGED else {}
+            PoolWorktree.objects.filter(pk=row.pk).update(approved="", **looked)
+            needs_person = not _sent_back(entry, row, outcome)
+            WorktreeMerge.objects.filter(pk=entry.pk).update(
+                cause=outcome.cause, conflicts=list(outcome.conflicts), needs_person=needs_person
+            )
+            worktrees.emit(
+                "returned", Actor(entry.queued_by), row, moment, cause=outcome.cause, why=outcome.why[:200], **about
+            )
+
+
+def _sent_back(entry: WorktreeMerge, row: PoolWorktree, outcome: Outcome) -> bool:
+    """Queue a turn that tells the agent what to change. Return False if a person is needed, too: no turn could be
+    queued, or the work came back before. What changed by others' work waits for its review again."""
+    if outcome.cause == ReturnCause.CHANGED:
+        return row.state == WorktreeState.OPEN
+    if row.agent.ended_at is not None or row.agent.paused_at is not None or outcome.cause == ReturnCause.REFUSED:
+        return False
+    try:
+        turns.queue(
+            Actor(entry.queued_by),
+            row.agent,
+            content=_message(entry, row, outcome),
+            request_id=entry.pk,
+            source="lane",
+            moment=now(),
+        )
+    except NexusError:  # as many turns wait as may
+        return False
+    last = row.merges.filter(state=MergeState.MERGED).order_by("-merge_id").values_list("pk", flat=True).first()
+    return not row.merges.filter(state=MergeState.RETURNED, pk__gt=last or "").exclude(pk=entry.pk).exists()
+
+
+def _message(entry: WorktreeMerge, row: PoolWorktree, outcome: Outcome) -> str:
+    about = f"Your work on {row.branch} was not merged into {entry.target}; nothing of it is lost."
+    if outcome.cause == ReturnCause.CHECKS:
+        said = quoted(outcome.why)
+        return (
+            f"{about} Merged onto {entry.onto}, the project's checks fail. The end of their output:\n\n{said}\n\n"
+            + ("Correct it in your worktree, and say when it is done.")
+        )
+    parts = []
+    for conflict in outcome.conflicts:
+        theirs = "\n".join(conflict["theirs"]) or "unknown"
+        text = conflict["hunk"] or "no text, or a change that has no hunks, such as a deletion"
+        parts.append(f"{conflict['file']!r}\n{quoted(text)}\nThe other side:\n{quoted(theirs)}")
+    conflicts = "\n\n".join(parts)[:WHOLE]
+    return (
+        f"{about} Both sides changed the same places. Lines that begin with | are quoted from the repository: the "
+        f"first side of each conflict is {entry.target}, the second is yours.\n\n{conflicts}\n\n"
+        f"In your worktree, which has no branch {entry.target}, `git merge {entry.onto}` merges it; keep the work of "
+        "both sides. If you run no programs, take your change out of these places and make it elsewhere. Say when it "
+        "is done."
+    )

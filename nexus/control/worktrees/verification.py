@@ -1,0 +1,367 @@
+"""The checks of submitted results: commands, files and facts, in the sandbox.
+
+Work in a worktree is tested as the branch that it merges into will have it, in a work tree of that merge, where checks
+may write. Other work is tested in the project's directory, which they only read. Without a sandbox nothing runs, and
+the result waits.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from handoffs import check_runs, checks
+from handoffs.check_runs import CheckedFile, CheckReceipt, Facts
+from handoffs.checks import Approved, Check, Criteria
+from handoffs.models import AbstractCheckRun
+from handoffs.steps import compare_reserved
+from inbox import receipts
+from nexus.control.config import ControlSettings
+from nexus.control.models import PoolAgent, PoolWorktree, WorktreeState
+from nexus.control.permissions import rules
+from nexus.control.permissions.rules import Permissions, Preset
+from nexus.control.runners import sandbox
+from nexus.control.runners.base import RunnerFailed
+from nexus.control.runners.git import GitFailed
+from nexus.control.worktrees import trees, worktrees
+from nexus.core.background_work import Work, repeated
+from nexus.core.operations.errors import NexusError
+from nexus.core.processes import NEUTRAL, environment, watch
+
+KEPT = 6_000  # bytes of a command's output, at its beginning and at its end
+RENEW_SECONDS, LEASE_SECONDS = 5.0, 20.0  # while a command runs, and beside that
+MOST_FILES = 200  # that a fact sheet names
+MOST_DUE = 20  # runs looked at in one round
+
+
+class NotNow(Exception):
+    """The checks cannot be run now; the message is for people."""
+
+
+class Lost(Exception):
+    """Another process has the run, or the result got its verdict."""
+
+
+class WorkLocation(NamedTuple):
+    """Where work lies: the project's directory in it, and the worktree, if it is one."""
+
+    directory: str
+    row: PoolWorktree | None
+
+
+class Place(NamedTuple):
+    """Where checks run: what they may write, the directory, and what git needs beside that."""
+
+    permissions: Permissions
+    directory: str
+    reading: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, tree: trees.Tree, below: str = ".") -> Place:
+        """Return a directory in a work tree that was made for checks."""
+        directory = os.path.normpath(os.path.join(tree.path, below))
+        return cls(Permissions(Preset.WORKER, tree.path, (tree.path,)), directory, tree.borrowed)
+
+
+class Verdict(NamedTuple):
+    """The receipts of all criteria, and the facts."""
+
+    receipts: list[CheckReceipt]
+    facts: Facts
+
+
+class Verification(Work[AbstractCheckRun, "Verdict | NotNow | Lost"]):
+    """Background work that runs the checks of results, of those projects whose directory is on this machine."""
+
+    name = "checks"
+    threads = 2
+    tick_seconds = 1.0
+    idle_seconds = 1.0
+
+    def lanes(self) -> Sequence[str]:
+        if not ControlSettings.current().control:
+            return ()
+        return [
+            check_runs.name_of(run) for run in check_runs.due(MOST_DUE) if Path(location_of(run).directory).is_dir()
+        ]
+
+    def claim(self, lane: str) -> AbstractCheckRun | None:
+        return check_runs.claim(lane)
+
+    def act(self, item: AbstractCheckRun) -> Verdict | NotNow | Lost:
+        try:
+            with repeated(partial(check_runs.renew, item), LEASE_SECONDS, self.name):  # git may take long
+                return verdict_on(item)
+        except (NotNow, Lost) as why:
+            return why
+
+    def given_up(self, item: AbstractCheckRun, why: str) -> NotNow:
+        return NotNow(why)
+
+    def settle(self, item: AbstractCheckRun, outcome: Verdict | NotNow | Lost) -> bool:
+        if isinstance(outcome, NotNow):
+            check_runs.put_off(item, str(outcome))
+        elif isinstance(outcome, Verdict):
+            check_runs.settle(item, outcome.receipts, outcome.facts)
+        return False
+
+
+VERIFICATION = Verification()
+
+
+def location_of(run: AbstractCheckRun) -> WorkLocation:
+    """Return where the work lies whose result is checked."""
+    root, agent = run.work.workspace.root_realpath, _worker_of(run)
+    row = worktrees.at(root) or (None if agent is None else worktrees.at(agent.cwd))
+    if row is None or rules.within(root, (row.path,)):
+        return WorkLocation(root, row)
+    if rules.within(root, (row.origin,)):
+        return WorkLocation(os.path.normpath(os.path.join(row.path, os.path.relpath(root, row.origin))), row)
+    return WorkLocation(row.path, row)
+
+
+def _worker_of(run: AbstractCheckRun) -> PoolAgent | None:
+    return PoolAgent.objects.filter(agent_id=run.work.doer).order_by("-created_at").first()
+
+
+def check_sandbox() -> None:
+    """Check that there is a sandbox to run checks in. Raises NotNow."""
+    state = sandbox.state()
+    if not state.works:
+        raise NotNow(f"checks run only in a sandbox, and {state.why}")
+
+
+def verdict_on(run: AbstractCheckRun) -> Verdict:
+    """Test all criteria of a result. Raises NotNow and Lost."""
+    check_sandbox()
+    if (agent := _worker_of(run)) is not None and agent.host is not None:
+        raise NotNow(f"the work is on {agent.host}, where Nexus checks nothing")
+    criteria, location = checks.parse(run.work.criteria), location_of(run)
+    if location.row is not None and location.row.state == WorktreeState.DISCARDED:
+        raise NotNow("the worktree that held the work was discarded")
+    commands = _commands(run, criteria)
+    facts, changed, seen = _facts(run, criteria, location)
+    receipts = _tested(run, location, seen, commands, criteria.files) if commands or criteria.files else []
+    receipts += [
+        _receipt(f"unchanged:{path}", path not in changed, why="it was changed") for path in criteria.unchanged
+    ]
+    return Verdict(receipts, facts)
+
+
+def _commands(run: AbstractCheckRun, criteria: Criteria) -> dict[str, Check]:
+    """Return the commands to run, as they were approved. Raises NotNow where the file says something else now."""
+    if not criteria.commands:
+        return {}
+    known = approved(run.work.workspace.pk, run.work.workspace.root_realpath).checks
+    unknown = [name for name in criteria.commands if name not in known]
+    if unknown:
+        raise NotNow(f"{checks.FILE} has no check {unknown[0]!r} any more")
+    return {name: known[name] for name in criteria.commands}
+
+
+def approved(workspace_id: str, root: str) -> Approved:
+    """Return the approved checks of a project. Raises NotNow where an operator has to look at its file first."""
+    try:
+        return checks.approved(workspace_id, root)
+    except NexusError as error:
+        raise NotNow(error.message) from None
+
+
+def _tested(
+    run: AbstractCheckRun,
+    location: WorkLocation,
+    seen: trees.Survey | None,
+    commands: Mapping[str, Check],
+    files: Sequence[str],
+) -> list[CheckReceipt]:
+    """Run commands and look for files where a result is tested: of a worktree, in the merge that was `seen`. Raises
+    NotNow and Lost."""
+    if location.row is None:
+        permissions = Permissions(Preset.WORKER, location.directory, ())
+        return _receipts(run, Place(permissions, location.directory), commands, files)
+    assert seen is not None
+    name = check_runs.name_of(run).replace(" ", "-")
+    trees.clear_scratch(name)
+    try:
+        tree = worktrees.own(location.row)
+        if seen.why_not:
+            why = f"{seen.why_not}; that branch is at {tree.source.head()}"
+            criteria = [*(f"check:{each}" for each in commands), *(f"file:{path}" for path in files)]
+            return [_receipt(criterion, False, why=why) for criterion in criteria]
+        with trees.outcome(tree, seen.content, f"{name}-{run.epoch}") as merged:
+            place = Place.of(merged, os.path.relpath(location.directory, tree.path))
+            return _receipts(run, place, commands, files)
+    except GitFailed as error:
+        raise NotNow(f"git cannot merge the work: {error}") from None
+
+
+def _receipts(
+    run: AbstractCheckRun, place: Place, commands: Mapping[str, Check], files: Sequence[str]
+) -> list[CheckReceipt]:
+    found = [run_check(name, check, place, partial(_renew, run)) for name, check in commands.items()]
+    return found + [_file(place, path) for path in files]
+
+
+def run_check(name: str, check: Check, place: Place, alive: Callable[[], None]) -> CheckReceipt:
+    """Run one command, in the sandbox. `alive` is called every few seconds, and ends it by raising.
+
+    Raises NotNow if it cannot be started, and what `alive` raises.
+    """
+    seconds = check.seconds or checks.SECONDS
+    alive()
+    began = told = time.monotonic()
+
+    def looked() -> None:
+        nonlocal told
+        if time.monotonic() - told > RENEW_SECONDS:
+            alive()
+            told = time.monotonic()
+
+    try:
+        line = sandbox.wrap(
+            _bounded(check.run),
+            place.permissions,
+            network=check.network,
+            cwd=place.directory,
+            reading=place.reading,
+        )
+        ended = watch(
+            line,
+            cwd=NEUTRAL,
+            env=environment(HOME="/tmp"),  # noqa: S108
+            seconds=seconds,
+            largest=KEPT,
+            alive=looked,
+        )
+    except (OSError, RunnerFailed) as error:
+        raise NotNow(f"check {name} could not be started: {error}") from None
+    why = f"it ran longer than {seconds} seconds, and was ended" if ended.code is None else f"exit code {ended.code}"
+    return _receipt(
+        f"check:{name}",
+        ended.code == 0,
+        why=why,
+        command=check.run,
+        code=ended.code,
+        seconds=round(time.monotonic() - began, 3),
+        output=ended.output.decode(errors="replace").replace("\0", "\ufffd"),
+    )
+
+
+def _bounded(command: str) -> tuple[str, ...]:
+    """Return a shell command with its limit of memory.
+
+    The limit is of RLIMIT_DATA, which counts what a process can write: RLIMIT_AS would refuse Node, Go and Java, which
+    reserve far more addresses than they use. Where this process has a lower limit already, that one stays.
+    """
+    if not (most := checks.most_memory()):
+        return ("sh", "-c", command)
+    return ("sh", "-c", 'ulimit -d "$0" 2>/dev/null; exec sh -c "$1"', str(most * 1024), command)
+
+
+def failures(known: Mapping[str, Check], tree: trees.Tree, alive: Callable[[], None]) -> str:
+    """Run reviewed checks in a work tree of their own, and describe the first that fails; empty if all pass. What its
+    `nexus.toml` says does not count. Raises NotNow, and what `alive` raises."""
+    for name, check in known.items():
+        receipt = run_check(name, check, Place.of(tree), alive)
+        if not receipt["passed"]:
+            return f"{receipt['criterion']}: {receipt['why']}\n{receipt['output']}"
+    return ""
+
+
+def _file(place: Place, path: str) -> CheckReceipt:
+    """Look for a file or directory, without following links."""
+    try:
+        at = sandbox.reached(os.path.normpath(os.path.join(place.directory, path)))
+    except OSError:
+        return _receipt(f"file:{path}", False, why="it does not exist")
+    mode = os.fstat(at).st_mode
+    os.close(at)
+    return _receipt(f"file:{path}", stat.S_ISREG(mode) or stat.S_ISDIR(mode), why="it is no file")
+
+
+def _receipt(
+    criterion: str,
+    passed: bool,
+    *,
+    why: str,
+    command: str | None = None,
+    code: int | None = None,
+    seconds: float | None = None,
+    output: str | None = None,
+) -> CheckReceipt:
+    return {
+        "criterion": criterion,
+        "passed": passed,
+        "command": command,
+        "code": code,
+        "seconds": seconds,
+        "output": output,
+        "why": None if passed else why,
+    }
+
+
+def _facts(
+    run: AbstractCheckRun, criteria: Criteria, location: WorkLocation
+) -> tuple[Facts, set[str], trees.Survey | None]:
+    """Return the fact sheet of some work, the paths of the criteria that changed, and what git said. Raises NotNow."""
+    facts: Facts = {
+        "directory": location.directory,
+        "branch": location.row.branch if location.row else None,
+        "base": None,
+        "commit": None,
+        "uncommitted": False,
+        "commits": 0,
+        "subjects": [],
+        "stat": "",
+        "files": [],
+        "cut": False,
+        "untouched": [],
+        "unreserved": [],
+        "why": None,
+    }
+    try:
+        if location.row is not None:
+            tree = worktrees.own(location.row)
+        else:
+            tree = trees.in_place(location.directory, run.work.since)
+        prefix = os.path.relpath(location.directory, tree.path)
+        asked = {os.path.normpath(os.path.join(prefix, path)): path for path in criteria.unchanged}
+        seen = trees.survey(tree, list(asked))
+    except GitFailed as error:
+        if criteria.unchanged or location.row is not None or isinstance(error, trees.Busy):
+            raise NotNow(f"git cannot say what changed: {error}") from None
+        return {**facts, "why": str(error)}, set(), None
+    if location.row is not None:
+        worktrees.record_commits(location.row, seen)
+    else:
+        whose = f"in {tree.path}, where anybody may commit"
+        receipts.record_commits(str(run.work.doer), receipts.named_in(seen.naming), whose)
+    paths = [os.path.relpath(file["path"], prefix) for file in seen.files]
+    untouched, unreserved = compare_reserved(run.work, paths)
+    files: list[CheckedFile] = [
+        {"path": file["path"], "added": file["added"], "removed": file["removed"]} for file in seen.files[:MOST_FILES]
+    ]
+    facts = {
+        **facts,
+        "base": None if seen.base in trees.EMPTY.values() else seen.base,
+        "commit": seen.head,
+        "uncommitted": seen.uncommitted,
+        "commits": seen.commits,
+        "subjects": seen.subjects,
+        "stat": seen.stat,
+        "files": files,
+        "cut": seen.more or len(seen.files) > MOST_FILES,
+        "untouched": untouched[:MOST_FILES],
+        "unreserved": unreserved[:MOST_FILES],
+    }
+    return facts, {asked[path] for path in seen.touched if path in asked}, seen
+
+
+def _renew(run: AbstractCheckRun) -> None:
+    if not check_runs.renew(run):
+        raise Lost

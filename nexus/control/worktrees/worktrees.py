@@ -1,0 +1,322 @@
+"""Agents' worktrees: created with the agent, compared, merged, kept, discarded."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+
+from django.db import DatabaseError
+from django.db.models import F
+
+from coordination.paths import workspace_id_of
+from handoffs import checks
+from inbox import receipts
+from nexus.control.agents import pool
+from nexus.control.errors import ControlCode
+from nexus.control.events import emit_event
+from nexus.control.models import PoolAgent, PoolWorktree, Turn, TurnStatus, WorktreeState
+from nexus.control.permissions import rules
+from nexus.control.permissions.members import Actor, check_authority, family, refused
+from nexus.control.runners.git import GitFailed, Origin, origin_of
+from nexus.control.worktrees import trees
+from nexus.control.worktrees.trees import FOLDER, Merge, Survey, Tree
+from nexus.core.clock import now
+from nexus.core.config import CoreSettings
+from nexus.core.database.store import write
+from nexus.core.operations.errors import NexusError, not_found
+
+NAMED = 20  # of what a removal would take
+NAME_LENGTH = 200  # of a name that a refusal quotes
+Made = tuple[PoolAgent, Turn | None]
+
+
+def create(actor: Actor, order: pool.Order, made: Callable[[pool.Order, pool.NewWorktree | None], Made]) -> Made:
+    """Create an agent with `made`, in its own worktree if the order says so; a refusal leaves nothing behind.
+
+    Raises WORKTREE_REFUSED, and the errors of `made`.
+    """
+    if not order.worktree:
+        return made(order, None)
+    pool.check_name(order.agent_id)
+    parent = pool.parent_of(actor, order.parent_agent_id)
+    cwd = pool.real_directory(order.cwd or pool.usual_directory(parent, order.asked_in), "cwd")
+    order = replace(order, cwd=cwd, agent_id=order.agent_id or secrets.token_hex(4))
+    if order.write_paths is None and _may_write(order, parent, cwd):
+        order = replace(order, write_paths=[cwd])
+    pool.granted(order, cwd, parent, actor)  # before git works in vain
+    pool.check_exists(cwd, "cwd")
+    try:
+        tree = _tree(order, cwd, parent, actor)
+    except GitFailed as error:
+        raise refusal(str(error)) from None
+    try:
+        if not Path(tree.in_worktree(cwd)).is_dir():
+            raise refusal(f"{cwd} is not in the last commit, from which it is made", field="cwd")
+        return made(order, pool.NewWorktree(tree.as_kept, tree.moved))
+    except BaseException:
+        with contextlib.suppress(GitFailed, DatabaseError):  # report the refusal; `nexus doctor` finds what is left
+            if not PoolWorktree.objects.filter(path=tree.path).exists():  # else the failure came after the commit
+                trees.take_away(tree)  # nobody has used it
+        raise
+
+
+def _may_write(order: pool.Order, parent: PoolAgent | None, cwd: str) -> bool:
+    """Return whether an agent without given write paths may write in its own worktree: if it could in the origin."""
+    preset = order.preset or rules.DEFAULT
+    return preset != rules.Preset.WORKER and (parent is None or rules.may_write(parent.permissions, cwd))
+
+
+def _tree(order: pool.Order, cwd: str, parent: PoolAgent | None, actor: Actor) -> Tree:
+    """Make a worktree. Raises GitFailed, and NOT_PERMITTED for a repository that is not wholly below the parent's
+    directory."""
+    within = next((row for row in _there() if rules.within(cwd, (row.path,))), None)
+    origin = own(within).as_origin if within else origin_of(cwd)
+    if parent is not None and not rules.within(origin.top, (parent.cwd,)):
+        raise refused("cwd", f"The whole repository must lie below the parent's directory, {parent.cwd}.")
+    home = CoreSettings.current().home / FOLDER
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    name = (order.agent_id or "").lstrip(".")
+    if not name or name.endswith((".", ".lock")):
+        name = secrets.token_hex(4)
+    path = str(Path(os.path.realpath(home)) / f"{name}-{secrets.token_hex(4)}")
+    return trees.make(origin, path, name, None if actor.agent is None else family(actor.agent)[0])
+
+
+def at(directory: str) -> PoolWorktree | None:
+    """Return the worktree that holds a directory, also one that was discarded."""
+    return PoolWorktree.objects.filter(path__in=[directory, *map(str, Path(directory).parents)]).first()
+
+
+def _there() -> list[PoolWorktree]:
+    return list(PoolWorktree.objects.exclude(state=WorktreeState.DISCARDED))
+
+
+def get(actor: Actor, agent_id: str, worktree_id: str | None) -> PoolWorktree:
+    """Return the worktree of an agent that has or had this name; the latest, unless its id is given.
+
+    Raises NOT_FOUND and NOT_PERMITTED.
+    """
+    rows = PoolWorktree.objects.exclude(state=WorktreeState.DISCARDED).select_related("agent")
+    rows = rows.filter(agent__agent_id=agent_id)
+    if worktree_id is not None:
+        rows = rows.filter(pk=worktree_id)
+    row = rows.order_by("-created_at", "-worktree_id").first()
+    if row is None:
+        raise not_found("worktree of agent", agent_id[:200])
+    check_authority(actor, row.agent, "look into the worktree of")
+    return row
+
+
+def look(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tuple[PoolWorktree, Survey]:
+    """Return what the merge of an agent's worktree changes. Raises the errors of `get`, and WORKTREE_REFUSED."""
+    row = get(actor, agent_id, worktree_id)
+    try:
+        return row, trees.survey(own(row, actor))
+    except GitFailed as error:
+        raise refusal(str(error)) from None
+
+
+def merge(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tuple[PoolWorktree, Merge, str]:
+    """Merge an agent's worktree into the branch that its origin is on; if there are conflicts, merge nothing. The text
+    says that nothing was checked, and who allowed that.
+
+    Raises the errors of `get`, NOT_PERMITTED for a caller that may not write there, WORKTREE_REFUSED, also for an agent
+    where the project has checks.
+    """
+    row = decided(actor, agent_id, worktree_id, "merge")
+    unchecked = f"Nothing was checked: {_why_unchecked(actor, row)} {actor.name} merged it."
+    try:
+        merged = trees.merge(own(row, actor), f"Merge {row.branch}, the work of {row.agent.agent_id}")
+    except GitFailed as error:
+        raise refusal(str(error)) from None
+    moment = now()
+    with write():
+        if merged.commit is not None:
+            record_merged(row, moment)
+            PoolWorktree.objects.filter(pk=row.pk).update(approved=F("content"))
+            emit("merged", actor, row, moment, commit=merged.commit, why=unchecked)
+        elif merged.conflicts:
+            PoolWorktree.objects.filter(pk=row.pk).update(conflicted_at=moment)
+            emit("conflicted", actor, row, moment, files=merged.conflicts[:20])
+    return row, merged, unchecked
+
+
+def _why_unchecked(actor: Actor, row: PoolWorktree) -> str:
+    """Return why a merge outside of the lane runs no checks. Raises WORKTREE_REFUSED for an agent where there are
+    some."""
+    try:
+        if why_none := checks.approved(workspace_id_of(row.origin), row.origin).why_none:
+            return why_none
+    except NexusError as error:
+        if not actor.is_operator:
+            raise refusal(error.message) from None
+    if not actor.is_operator:
+        raise refusal("this project has checks, which only the merge lane runs: call pool_worktree_queue")
+    return "only the merge lane runs the project's checks."
+
+
+def record_merged(row: PoolWorktree, moment: datetime) -> None:
+    """Record a merge of a worktree, inside the caller's transaction: it needs nobody any more."""
+    PoolWorktree.objects.filter(pk=row.pk).update(merged_at=moment, conflicted_at=None)
+    row.merges.update(needs_person=False)
+
+
+def keep(actor: Actor, agent_id: str, worktree_id: str | None = None) -> PoolWorktree:
+    """Commit the uncommitted changes on the worktree's branch, and keep both. Raises the errors of `merge`."""
+    row = decided(actor, agent_id, worktree_id, "keep")
+    try:
+        trees.keep(own(row, actor), f"Work of {row.agent.agent_id}, kept")
+    except GitFailed as error:
+        raise refusal(str(error)) from None
+    _settle(row, WorktreeState.KEPT, actor)
+    row.state = WorktreeState.KEPT
+    return row
+
+
+def discard(
+    actor: Actor,
+    agent_id: str,
+    worktree_id: str | None = None,
+    *,
+    changes_too: bool,
+    lost_too: bool,
+    end: Callable[[], object] | None = None,
+) -> PoolWorktree:
+    """Remove a worktree and its branch. `end` ends its agent, in the same transaction.
+
+    Raises the errors of `end`; WORKTREE_REFUSED, with the names of what would go, if it holds unmerged changes, unless
+    `changes_too`: they stay under a ref of the origin. So it does for what no ref can keep, unless `lost_too`.
+    """
+    row = decided(actor, agent_id, worktree_id, "discard")
+    _check_unused(row, by_others=end is not None)
+    try:
+        tree = own(row, actor)
+    except GitFailed:
+        tree = _in_share(row, actor)
+    try:
+        with trees.removal(tree, f"Discarded {row.branch}", changes_too=changes_too, lost_too=lost_too), write():
+            if end is not None:
+                end()
+            _check_unused(row)  # again: somebody may have come meanwhile
+            _settle(row, WorktreeState.DISCARDED, actor)
+    except trees.Unsaved as error:
+        raise _losing(error) from None
+    except (GitFailed, OSError) as error:
+        raise refusal(str(error)) from None
+    row.state = WorktreeState.DISCARDED
+    return row
+
+
+def _check_unused(row: PoolWorktree, *, by_others: bool = False) -> None:
+    for agent in PoolAgent.objects.living():
+        if by_others and agent.pk == row.agent.pk:
+            continue
+        if rules.within(agent.cwd, (row.path,)):
+            raise refusal(f"{agent.agent_id!r} works in this directory; end it first")
+    child = PoolWorktree.objects.filter(state=WorktreeState.OPEN, origin=row.path).select_related("agent").first()
+    if child is not None:
+        raise refusal(f"that of {child.agent.agent_id!r} merges into it; keep or discard that one first")
+    if row.merges.open().exists():
+        raise refusal("it is in the merge lane; withdraw it there first")
+
+
+def _losing(error: trees.Unsaved) -> NexusError:
+    names = [name[:NAME_LENGTH] for name in error.names[:NAMED]]
+    more = f" and {len(error.names) - NAMED} more" if len(error.names) > NAMED else ""
+    listed = f": {', '.join(map(repr, names))}{more}" if names else ""
+    what = {
+        "changes_too": "merge or keep it, or discard its changes, too; a ref of its origin then keeps them",
+        "lost_too": "to remove it with that for good, confirm `lost_too`",
+    }[error.field]
+    return refusal(f"{error}{listed}; {what}", field=error.field, names=names)
+
+
+def decided(actor: Actor, agent_id: str, worktree_id: str | None, verb: str) -> PoolWorktree:
+    """Return the worktree for an operator, or an agent above its own, to act on, while no agent writes in it."""
+    row = get(actor, agent_id, worktree_id)
+    if actor.agent is not None:
+        if actor.agent.pk == row.agent.pk:
+            raise refused("lineage", f"An agent does not {verb} its own worktree: its parent does, or an operator.")
+        if not rules.may_write(actor.agent.permissions, row.origin):
+            raise refused("write_paths", f"{actor.name!r} may not write at {row.origin}.")
+    for turn in Turn.objects.open().filter(status=TurnStatus.RUNNING).select_related("agent"):
+        if rules.within(turn.agent.cwd, (row.path,)):
+            raise refusal(f"{turn.agent.agent_id!r} is running a turn there; wait for its end, or cancel it")
+    return row
+
+
+def _settle(row: PoolWorktree, state: WorktreeState, actor: Actor) -> None:
+    moment = now()
+    with write():
+        ended = {"taken_handoff": None} if state == WorktreeState.DISCARDED else {}
+        PoolWorktree.objects.filter(pk=row.pk).update(state=state, **ended)
+        row.merges.update(needs_person=False)
+        emit(state.value, actor, row, moment)
+
+
+def record_commits(row: PoolWorktree, survey: Survey) -> None:
+    """Record which commits of a worktree name mail to its agent."""
+    receipts.record_commits(row.agent.agent_id, receipts.named_in(survey.naming), f"on {row.branch}")
+
+
+def emit(what: str, actor: Actor, row: PoolWorktree, moment: datetime, **payload: object) -> None:
+    emit_event(f"worktree.{what}", actor.name, row.agent, moment, branch=row.branch, **payload)
+
+
+def origins() -> list[Origin]:
+    """Return the work trees on this machine that agents' worktrees merge into."""
+    found = {tree.origin: tree.source for tree in map(_of, _there()) if tree.is_own}
+    return [origin for origin in found.values() if Path(origin.top).is_dir()]
+
+
+def kept_ref(row: PoolWorktree) -> str:
+    """Return the ref in its origin that keeps a worktree's work once that is discarded."""
+    return _of(row).kept_ref
+
+
+def tree_of(agent_id: str) -> Tree | None:
+    """Return the latest worktree of an agent that has or had this name; None if it has none."""
+    rows = PoolWorktree.objects.exclude(state=WorktreeState.DISCARDED).filter(agent__agent_id=agent_id)
+    row = rows.order_by("-created_at", "-worktree_id").first()
+    return None if row is None else _in_share(row)
+
+
+def _of(row: PoolWorktree) -> Tree:
+    tree = Tree(**{name: getattr(row, name) for name in trees.STORED})
+    return replace(tree, borrowed=tuple(tree.borrowed))
+
+
+def _in_share(row: PoolWorktree, actor: Actor | None = None) -> Tree:
+    """Return the worktree of a row, for calls in the share of an operator, or of its agent's family."""
+    return replace(_of(row), owner=None if actor and actor.is_operator else family(row.agent)[0])
+
+
+def own(row: PoolWorktree, actor: Actor | None = None) -> Tree:
+    """Return the worktree of a row, for a call of `actor`, or of the hub's. One that an older version linked to its
+    origin's repository gets its own repository first.
+
+    Raises GitFailed.
+    """
+    tree = _in_share(row, actor)
+    if tree.is_own:
+        return tree
+    above = PoolWorktree.objects.filter(path=row.origin).first()
+    if above is not None:
+        origin = own(above).as_origin
+    else:
+        objects = (str(Path(trees.repository_of(tree)) / "objects"),)
+        origin = Origin(row.origin, row.origin_git_dir, objects)
+    tree = trees.adopt(tree, origin)
+    PoolWorktree.objects.filter(pk=row.pk).update(**tree.as_kept)
+    return tree
+
+
+def refusal(why: str, **details: object) -> NexusError:
+    why = re.sub(r"\s+", " ", why)
+    return NexusError(ControlCode.WORKTREE_REFUSED, f"The worktree: {why}.", {"why": why, **details})
