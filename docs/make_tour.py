@@ -94,8 +94,6 @@ def look(browser: Browser, url: str) -> None:
     plan.goto("/admin/plan/")
     plan.get_by_role("group", name="Plans").get_by_role("link", name="parser").click()
     take(plan, "plan")
-    plan.get_by_role("heading", name="In which order").evaluate("heading => heading.scrollIntoView()")
-    take(plan, "plan-drawing")
     pool(window(browser, url, LARGE, "light"))
     reviewed(browser, url)
 

@@ -1,10 +1,10 @@
-"""The pages of plans: a project's plan and its graph, closed cycles, tasks."""
+"""The pages of plans: a project's plan, closed cycles, tasks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Any
 
 from django.contrib import messages
@@ -22,7 +22,7 @@ from handoffs.models import Handoff
 from nexus.core.operations import runner
 from nexus.core.operations.parameters import whole_number
 from nexus.core.operations.replies import ENVELOPE, Body
-from nexus.planning import documents, graph, monitoring, rules, schemas, selectors, submissions
+from nexus.planning import documents, monitoring, rules, schemas, selectors, submissions
 from nexus.planning.forms import (
     CommentForm,
     CycleFilters,
@@ -75,7 +75,7 @@ def to_plan(workspace_id: str, fragment: str = "") -> HttpResponse:
     return redirect(f"{reverse('admin:plan')}?workspace={workspace_id}{fragment}")
 
 
-LISTED, ISSUES, CARDS, DRAWN, LINES = 100, 100, 40, 150, 500
+LISTED, ISSUES, CARDS, ORDERED = 100, 100, 40, 150
 COLUMNS = {
     TaskStatus.PENDING: "Waiting",
     READY: "Ready",
@@ -133,7 +133,7 @@ def _plan(
         issue_form=form or IssueForm(initial={"seen": row.next_issue - 1 if row else 0}, auto_id="issue-%s"),
         cycles=Cycle.objects.in_history().filter(workspace=workspace).count(),
         **(_commented(row, comment_form) if row else {}),
-        **picture(work, {each.number: each.task.deps for each in work if each.task is not None}),
+        **order(work, {each.number: each.task.deps for each in work if each.task is not None}),
     )
 
 
@@ -164,39 +164,21 @@ def _workers(work: Sequence[Work]) -> list[tuple[str, list[Work]]]:
     return sorted(found, key=lambda pair: all(each.state != TaskStatus.IN_PROGRESS for each in pair[1]))[:LISTED]
 
 
-def picture(work: Sequence[Work], deps: rules.Deps) -> dict[str, Any]:
-    """Return the drawing of tasks and its context; of too many tasks, unfinished ones are drawn first."""
-    chosen = sorted(work, key=lambda each: each.state == TaskStatus.COMPLETED)[:DRAWN]
-    named = {each.number: each for each in chosen}
-    drawn = graph.draw({number: deps[number] for number in sorted(named)}, lines=LINES)
-    nodes = [
-        {
-            "box": box,
-            "work": named[box.number],
-            "title": graph.fitted(f"{box.number} {plain(named[box.number].title)}"),
-            "line": graph.fitted(_line(named[box.number]), graph.UNITS * 1.15),
-        }
-        for box in drawn.boxes
-    ]
-    path = rules.critical_path(deps, {each.number for each in work if each.state == TaskStatus.COMPLETED})
-    steps = set(pairwise(path))
-    lines = [{"line": line, "critical": (line.start, line.end) in steps} for line in drawn.lines]
+def order(work: Sequence[Work], deps: rules.Deps) -> dict[str, Any]:
+    """Return what `planning/plan_order.html` shows: the tasks step by step; of too many, unfinished ones first."""
+    chosen = sorted(work, key=lambda each: each.state == TaskStatus.COMPLETED)[:ORDERED]
+    depth = rules.layers(deps)
+    placed = sorted(
+        (each for each in chosen if each.number in depth), key=lambda each: (depth[each.number], each.number)
+    )
     return {
-        "drawn": drawn,
-        "size": (graph.WIDTH, graph.HEIGHT),
-        "nodes": nodes,
-        "lines": sorted(lines, key=lambda each: bool(each["critical"])),  # the last one drawn is on top
+        "steps": [list(tasks) for _, tasks in groupby(placed, lambda each: depth[each.number])],
         "left_out": len(work) - len(chosen),
-        "path": path,
+        "path": rules.critical_path(deps, {each.number for each in work if each.state == TaskStatus.COMPLETED}),
         "circles": monitoring.circles(work, deps),
         "stuck": [each.number for each in work if each.stuck],
         "unknown": [each for each in work if each.unknown],
     }
-
-
-def _line(work: Work) -> str:
-    """Return the second line of a node."""
-    return " · ".join(part for part in (work.state.replace("_", " "), plain(work.whose)) if part)
 
 
 def seen(workspace_id: str) -> str:
@@ -407,7 +389,7 @@ def cycle(request: HttpRequest, cycle_id: int) -> TemplateResponse:
         work=work[:TASKS],
         work_beyond=max(len(work) - TASKS, 0),
         completed=sum(each.state == "completed" for each in work),
-        **picture(work, {each.number: each.entry["deps"] for each in work}),
+        **order(work, {each.number: each.entry["deps"] for each in work}),
     )
 
 
