@@ -128,17 +128,11 @@ def printed(browser: Browser, name: str, text: str) -> None:
 
 
 def act(browser: Browser, url: str) -> None:
-    """What an operator does: choose a workspace, release a handoff, answer a question on a phone."""
+    """What an operator does: choose a workspace, answer a question on a phone."""
     page = window(browser, url, LARGE, "light")
     page.goto("/admin/")
     page.locator(".nx-switcher summary").click()
     take(page, "workspaces")
-    page.close()
-    page = window(browser, url, LARGE, "dark")
-    page.goto("/admin/")
-    page.get_by_role("button", name="Release").first.click()
-    expect(page.get_by_role("status").get_by_role("button", name="Undo")).to_be_visible()
-    take(page, "released-dark")
     page.close()
     page = window(browser, url, PHONE, "light")
     question = {"kind": "question", "title": "Which colour has the button?", "detail": "The design shows two."}

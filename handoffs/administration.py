@@ -106,12 +106,6 @@ def handoff_release(p: WithReason, caller: Caller) -> HandoffRow:
     return handoff_row(released, now())
 
 
-@operation(HandoffId, *STEERING, guards=(OPERATORS_ONLY,), tool=False)
-def handoff_release_undo(p: HandoffId, caller: Caller) -> HandoffRow:
-    """Undo a release within a minute, if nobody acted on the handoff since: its former holder has it again."""
-    return handoff_row(steering.undo_release(handoff_id=p.handoff_id, operator=operator_behind(caller)), now())
-
-
 class HandoffReassign(WithReason):
     agent_id: Annotated[Id, Field(description="The only agent that may take it from now on.")]
 

@@ -21,7 +21,6 @@ class HandoffsConfig(NexusAppConfig):
         "handoff_get": "nexus handoffs show",
         "handoff_list_available": "nexus handoffs --agent",
         "handoff_release": "nexus handoffs release",
-        "handoff_release_undo": "nexus handoffs restore",
         "handoff_reassign": "nexus handoffs reassign",
         "handoff_reoffer": "nexus handoffs reoffer",
         "handoff_prolong": "nexus handoffs extend",

@@ -370,11 +370,10 @@ def _action(
     asks: Mapping[str, str] = {},  # never changed
     *,
     needed: Sequence[str] = (),
-    undo: str = "",
     danger: bool = False,
 ) -> Action:
     things = ("handoff", "handoffs")
-    return Action(operation, label, done, things, _handoff, titles, asks, needed, undo, danger)
+    return Action(operation, label, done, things, _handoff, titles, asks, needed, danger=danger)
 
 
 WHY = "Why (sent to the agents concerned)"
@@ -382,8 +381,7 @@ WHY = "Why (sent to the agents concerned)"
 ACTIONS = (
     _action("handoff_approve", "Accept", "accepted"),
     _action("handoff_send_back", "Return…", "returned", {"reasons": "What is wrong with it"}, needed=["reasons"]),
-    _action("handoff_release", "Release", "released", undo="handoff_release_undo"),
-    _action("handoff_release_undo", "Undo", "given back to whom it was taken from"),
+    _action("handoff_release", "Release…", "released", {"reason": WHY}),
     _action(
         "handoff_reassign",
         "Reassign…",

@@ -15,9 +15,8 @@ OPEN ──claim (admitted)──▶ CLAIMED ──start──▶ IN_PROGRESS   
 
 To complete is to submit where a verifier is named or Nexus has checks to run. Their failure returns it; their success
 completes it, unless a verifier is named. An operator may cancel, extend, accept and return what anybody may, hand what
-is held to another holder, release it (it is open again, and is restored while nobody acted on it) and reassign what is
-live and not submitted (it is open, for one agent); what came to nothing is offered once more as a new handoff, and
-stays as it is.
+is held to another holder, release it (it is open again) and reassign what is live and not submitted (it is open, for
+one agent); what came to nothing is offered once more as a new handoff, and stays as it is.
 """
 
 from __future__ import annotations
@@ -75,7 +74,6 @@ STEPS: Mapping[tuple[str, str], Step] = {
     ("return", "SUBMITTED"): Step("CLAIMED", _verifier),
     **{("release", held): Step("OPEN", _operator) for held in HELD},
     **{("hand", held): Step("CLAIMED", _operator) for held in HELD},
-    ("restore", "OPEN"): Step("CLAIMED", _operator),  # or to what it was when it was released
     **{("reassign", live): Step("OPEN", _operator) for live in ("OPEN", *HELD)},
     **{("reoffer", ended): Step(ended, _operator) for ended in ("REJECTED", "CANCELLED", "EXPIRED")},
 }

@@ -64,7 +64,7 @@ def _claimable(workspace_id: str, agent_id: str) -> Iterator[tuple[Handoff, Beha
 WAKES = WakeKind(
     "handoff",
     "handoffs in its project that it may claim",
-    frozenset(f"handoff.{what}" for what in "created unblocked released expired reassigned restored reoffered".split())
+    frozenset(f"handoff.{what}" for what in "created unblocked released expired reassigned reoffered".split())
     | {"task.ready", "task.completed"},
     calling,
 )

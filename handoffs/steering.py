@@ -13,7 +13,7 @@ from coordination.selectors import require_agent
 from coordination.services import workspaces
 from handoffs import leases, lifecycle, notices, progress, selectors
 from handoffs.leases import expire
-from handoffs.models import HELD, STREAM, Dependency, Handoff, HandoffStatus, in_quotes
+from handoffs.models import HELD, Dependency, Handoff, HandoffStatus, in_quotes
 from handoffs.steps import UNCLAIMED, changed_meanwhile, record, settle, work
 from nexus.core.clock import now
 from nexus.core.database.prepared import insert
@@ -22,7 +22,6 @@ from nexus.core.limits import within_limit
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError
 
-UNDONE_WITHIN = timedelta(seconds=60)  # a release is taken back
 OPERATOR = frozenset({lifecycle.Part.OPERATOR})
 
 
@@ -35,55 +34,8 @@ def release(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
     moment = _recorded(handoff_id)
     with write():
         handoff, former = _open_again(handoff_id, "release", moment)
-        record(
-            handoff,
-            "released",
-            None,
-            moment,
-            claimed_by=former.claimed_by,
-            former=former.status,
-            blocked_reason=former.blocked_reason,
-            lease_seconds=former.lease_seconds,
-            reason=reason,
-            operator=operator,
-        )
+        record(handoff, "released", None, moment, claimed_by=former.claimed_by, reason=reason, operator=operator)
         _notify_holder(former, "was taken back from you", reason, moment, KEPT)
-    return handoff
-
-
-def undo_release(*, handoff_id: str, operator: str) -> Handoff:
-    """Give a released handoff back to its holder in its former state, as long as nobody has acted on it.
-
-    Raises NOT_FOUND (handoff, holder); INVALID_TRANSITION where the release is not its last event, or is older than
-    UNDONE_WITHIN.
-    """
-    moment = now()
-    with write():
-        handoff = selectors.get_handoff(handoff_id)
-        lifecycle.step("restore", handoff.status, OPERATOR)
-        last = Event.objects.filter(handoff_id=handoff_id, stream=STREAM).order_by("-event_id").first()
-        released = last.payload if last is not None and last.type == "handoff.released" else {}
-        if last is None or not released or last.created_at < moment - UNDONE_WITHIN:
-            raise NexusError(
-                Code.INVALID_TRANSITION, "It was not released within the last minute.", {"status": handoff.status}
-            )
-        require_agent(released["claimed_by"])  # one that was deleted meanwhile could not finish it
-        asked = released.get("lease_seconds")
-        _update(
-            handoff,
-            status=released["former"],
-            claimed_by=released["claimed_by"],
-            claimed_at=moment,
-            blocked_reason=released["blocked_reason"],
-            lease_seconds=asked,
-            lease_expires_at=moment + timedelta(seconds=leases.seconds(asked)),
-            updated_at=moment,
-        )
-        record(handoff, "restored", None, moment, claimed_by=handoff.claimed_by, operator=operator)
-        if handoff.task_key is not None and handoff.claimed_by is not None:
-            project = workspaces.directory_of(handoff.workspace)
-            work().started(handoff.task_key, project, handoff.claimed_by, moment)
-        _notify_holder(handoff, "is yours again", None, moment)
     return handoff
 
 

@@ -29,7 +29,6 @@ class PlanningConfig(NexusAppConfig):
         "task_edit": "nexus tasks edit",
         "task_approve": "nexus tasks accept",
         "task_send_back": "nexus tasks return",
-        "task_release_undo": "nexus tasks restore",
     }
     words = {"task_close": "an agent", "plan_start": "an agent", "plan_decide": "an agent"}
 

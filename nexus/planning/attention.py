@@ -97,12 +97,12 @@ THINGS = ("task", "tasks")
 ACTIONS = (
     Action(
         "task_update",
-        "Release",
+        "Release…",
         "released: another agent can begin it",
         THINGS,
         lambda claim: {**_claim(claim), "status": TaskStatus.PENDING.value},
         _titles,
-        undo="task_release_undo",
+        danger=True,
         toolset="planning",
     ),
     Action(
@@ -123,15 +123,6 @@ ACTIONS = (
         _titles,
         {"reasons": "What is wrong with it"},
         needed=["reasons"],
-        toolset="planning",
-    ),
-    Action(
-        "task_release_undo",
-        "Undo",
-        "given back to whom it was taken from",
-        THINGS,
-        _claim,
-        _titles,
         toolset="planning",
     ),
 )

@@ -171,8 +171,7 @@ class Task(models.Model):
     held_by = models.CharField(max_length=ID_LENGTH, null=True)  # the agent that claimed the handoff that carries it
     acceptance_criteria = models.JSONField(null=True)  # a list of texts; `handoffs.checks.parse` says whom each is for
     verifier = models.TextField(null=True)  # as `handoffs.lifecycle.parse_verifier` returns it
-    # When its result went to its checks and its verifier, and whose it is. A release keeps both, so that it can be
-    # undone.
+    # When its result went to its checks and its verifier, and whose it is.
     submitted_at = models.DateTimeField(null=True)
     submitted_by = models.CharField(max_length=ID_LENGTH, null=True)
     created_by = models.CharField(max_length=ID_LENGTH, null=True)

@@ -88,12 +88,6 @@ def notify_holder(task: Task, actor: str | None, moment: datetime, changed: Sequ
         _write(task, task.held_by, subject, body, actor, moment)
 
 
-def notify_restored(task: Task, actor: str | None, moment: datetime) -> None:
-    """Send a notice to the owner of a task whose release was taken back."""
-    subject, body = f"Task {task.number} is yours again", "An operator had released it, and took that back."
-    any(_write(task, owner, subject, body, actor, moment) for owner in owners(task.owner_agent_id, task.owner))
-
-
 def ask_verifiers(task: Task, moment: datetime) -> None:
     """Ask the verifiers of a submitted task for their verdict."""
     doer = task.doer or "Somebody"

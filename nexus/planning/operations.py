@@ -458,29 +458,6 @@ def task_send_back(p: TaskSendBack, caller: Caller) -> UpdatedTask:
     return _updated(task)
 
 
-class TaskReleaseUndo(OfProject):
-    id: Reference
-    claim_epoch: Annotated[int, Field(ge=1, description="Of the claim that was taken from the task's owner.")]
-
-
-@operation(
-    TaskReleaseUndo,
-    *CHANGING,
-    Code.NOT_FOUND,
-    Code.INVALID_TRANSITION,
-    CoordinationCode.STALE_CLAIM,
-    guards=(OPERATORS_ONLY,),
-    tool=False,
-    slow=True,
-    own_transaction=True,
-)
-def task_release_undo(p: TaskReleaseUndo, caller: Caller) -> UpdatedTask:
-    """Undo within a minute that a task was made pending, if nobody began it since: its owner has it again."""
-    by = actor(caller, "task_release_undo")
-    task = tasks.undo_release(project_root=p.project_root, number=p.id, claim_epoch=p.claim_epoch, by=by)
-    return _updated(task)
-
-
 class Archived(TypedDict):
     plan: bool
     decisions: int

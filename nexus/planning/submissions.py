@@ -78,9 +78,11 @@ def begin(task: Task, since: datetime | None) -> None:
 
 
 def leave(task: Task) -> None:
-    """End the checks that go on. Call it before a submitted task gets another status or claim."""
+    """Take a submitted result back, which is not stored yet, and end its checks. Call it before a task gets another
+    status or claim."""
     if task.is_submitted:
         check_runs.drop(runs_of(task))
+        task.submitted_at = task.submitted_by = None
 
 
 def set_status(task: Task, status: str, actor: str | None, moment: datetime) -> None:
@@ -105,7 +107,7 @@ def submit(task: Task, doer: str | None, moment: datetime) -> None:
 
 
 def examine_again(task: Task, actor: str | None, moment: datetime) -> None:
-    """Examine a submitted result anew: its checks or its verifier are others now, or its release was undone."""
+    """Examine a submitted result anew: its checks or its verifier are others now."""
     check_runs.drop(runs_of(task))
     task.claim_epoch += 1
     keep(task, moment)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
-import pytest
 import time_machine
 from django.test import Client
 
@@ -17,7 +15,7 @@ from nexus.core.contributions import AttentionItem
 from nexus.core.operations import runner
 from nexus.planning.models import Task
 from nexus.planning.toolset import PLANNING
-from tests.conftest import OPERATOR, Call, at_once, does
+from tests.conftest import OPERATOR, Call, does
 from tests.planning.conftest import Project
 
 LATER = timedelta(hours=2)
@@ -72,13 +70,13 @@ def test_an_operator_releases_it_right_there_unless_another_agent_began_it(nexus
     browser = Client(headers={"host": "127.0.0.1:8420"})
     with time_machine.travel(now() + LATER, tick=False):
         [need] = left()
-        release = {"do": f"task_update {need.subject}", "next": "/admin/"}
+        release = {"do": f"task_update {need.subject}", "asked": "1", "next": "/admin/"}
         assert f'value="task_update {need.subject}"' in browser.get("/admin/attention/").text
         task = Task.objects.get()
         for status in ("pending", "in_progress"):  # another agent begins it
             nexus.call("task_update", id=task.number, status=status)
         assert "STALE_CLAIM" in browser.post("/admin/act/", release, follow=True).text
-        release = {"do": f"task_update {task.task_key}.{task.claim_epoch + 1}", "next": "/admin/"}
+        release |= {"do": f"task_update {task.task_key}.{task.claim_epoch + 1}"}
         assert "“Read the log” was released" in browser.post("/admin/act/", release, follow=True).text
         assert Task.objects.get().status == "pending" and left() == []
 
@@ -86,7 +84,9 @@ def test_an_operator_releases_it_right_there_unless_another_agent_began_it(nexus
 def test_what_names_no_task_is_refused(nexus: Project, team: None) -> None:
     browser = Client(headers={"host": "127.0.0.1:8420"})
     for subject in ("tsk_gone.1", "x", ".", "tsk_gone." + "9" * 400):
-        page = browser.post("/admin/act/", {"do": "task_update", "on": subject, "next": "/admin/"}, follow=True)
+        page = browser.post(
+            "/admin/act/", {"do": "task_update", "on": subject, "asked": "1", "next": "/admin/"}, follow=True
+        )
         assert page.status_code == 200 and "was not released" in page.text
 
 
@@ -100,55 +100,3 @@ def released(nexus: Project) -> Task:
     begun(nexus, "bob")
     operates(nexus, "task_update", status="pending", claim_epoch=1)
     return Task.objects.get()
-
-
-def undo(nexus: Project) -> dict[str, Any]:
-    return operates(nexus, "task_release_undo", claim_epoch=1)
-
-
-def test_an_operator_takes_a_release_back_right_there(nexus: Project, team: None, call: Call) -> None:
-    begun(nexus, "bob")
-    browser = Client(headers={"host": "127.0.0.1:8420"})
-    subject = f"{Task.objects.get().task_key}.1"
-    page = browser.post("/admin/act/", {"do": f"task_update {subject}", "next": "/admin/"}, follow=True).text
-    assert 'value="task_release_undo"' in page and f'value="{subject}"' in page
-    page = browser.post("/admin/act/", {"do": "task_release_undo", "on": subject, "next": "/admin/"}, follow=True).text
-    assert "“Read the log” was given back to whom it was taken from" in page
-    task = Task.objects.get()
-    assert (task.status, task.claim_epoch) == ("in_progress", 1)  # the claim that bob knows
-    assert call("inbox_peek", agent_id="bob")["messages"][-1]["subject"] == "Task 1 is yours again: Read the log"
-    nexus.call("task_update", id=1, status="completed", claim_epoch=1)
-    assert nexus.read("state/tasks.json")["tasks"][0]["status"] == "completed"
-
-
-def test_a_release_is_taken_back_within_a_minute_and_once(nexus: Project, team: None) -> None:
-    task = released(nexus)
-    with time_machine.travel(task.updated_at + timedelta(seconds=61), tick=False):
-        assert undo(nexus)["error"]["code"] == "INVALID_TRANSITION"
-    with time_machine.travel(task.updated_at + timedelta(seconds=60), tick=False):
-        assert undo(nexus)["ok"]
-        assert undo(nexus)["error"]["code"] == "INVALID_TRANSITION"
-
-
-def test_a_release_of_a_task_that_was_never_begun_is_none(nexus: Project, team: None) -> None:
-    nexus.task("Read the log")
-    assert operates(nexus, "task_release_undo", claim_epoch=0)["error"]["code"] == "VALIDATION_ERROR"
-
-
-@pytest.mark.usefixtures("committed")
-def test_who_begins_a_released_task_keeps_it(nexus: Project, team: None) -> None:
-    nexus.task("Read the log", owner="bob")
-    for _ in range(5):
-        epoch = nexus.call("task_update", id=1, status="in_progress")["claim_epoch"]
-        nexus.call("task_update", id=1, status="pending")
-        back, _ = at_once(
-            [
-                partial(operates, nexus, "task_release_undo", claim_epoch=epoch),
-                partial(nexus.body, "task_update", agent="cleo", id=1, status="in_progress"),
-            ]
-        )
-        task = Task.objects.get()
-        assert task.status == "in_progress"
-        assert task.claim_epoch == (epoch if back["ok"] else epoch + 1)
-        assert back["ok"] or back["error"]["code"] == "STALE_CLAIM"
-        nexus.call("task_update", id=1, status="completed")

@@ -246,14 +246,12 @@ def test_what_ends_its_claim_ends_its_checks(done: Project, end: str) -> None:
     assert not TaskCheckRun.objects.filter(state__in=UNFINISHED).exists()
 
 
-def test_an_undone_release_is_checked_again(done: Project) -> None:
+def test_what_was_released_counts_as_nobodys_result(done: Project) -> None:
     first = take()
     assert operates(done, "task_update", id=1, status="pending", claim_epoch=1)["ok"]
-    assert operates(done, "task_release_undo", id=1, claim_epoch=1)["ok"]
-    judge(False, first)
-    assert "returned" not in events()
-    judge(True)
-    assert status(done) == "completed"
+    judge(True, first)
+    task = Task.objects.get(number=1)
+    assert (task.status, task.submitted_at, task.submitted_by) == ("pending", None, None)
 
 
 def test_a_file_that_calls_it_completed_submits_it(done: Project) -> None:

@@ -79,7 +79,6 @@ class Command(VerbsCommand):
                 examples=['nexus handoffs cancel hnd_… --reason "No longer needed"'],
             ),
             _verb("release", "handoff_release", "reason", example='--reason "You seem stuck"'),
-            _verb("restore", "handoff_release_undo"),
             _verb("reassign", "handoff_reassign", Option("agent_id", "--to"), "reason", example="--to reviewer"),
             _verb("reoffer", "handoff_reoffer", Option("agent_id", "--to"), example="--to reviewer"),
             _verb("extend", "handoff_prolong", "seconds", example="--seconds 900"),

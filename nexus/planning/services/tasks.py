@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from coordination.errors import check_claim
@@ -16,13 +16,12 @@ from nexus.core.database.prepared import Select, Slot, insert
 from nexus.core.limits import json_within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.planning import documents, mirror, notices, rules, selectors, submissions
-from nexus.planning.models import Board, Task, TaskStatus
+from nexus.planning.models import Board, Task
 from nexus.planning.notices import emit_event
 from nexus.planning.schemas import MOST_TASKS, TASKS, has_later_owner
 from nexus.planning.services.changes import Actor, changing
 
 TESTED = frozenset({"acceptance_criteria", "verifier"})
-UNDONE_WITHIN = timedelta(seconds=60)  # a release is taken back
 
 _highest = Select(lambda: Task.objects.current(Slot("workspace_id")).order_by("-number").values_list("number"))
 _last = Select(lambda: Task.objects.current(Slot("workspace_id")).reverse().values_list("position", "extra"))
@@ -136,26 +135,6 @@ def change_status(*, project_root: str, number: int, status: str, by: Actor, cla
         task = get(change.project, number)
         check_claim(claim_epoch, task.claim_epoch, "task")
         _move(task, status, by.name, change.moment)
-    return task
-
-
-def undo_release(*, project_root: str, number: int, claim_epoch: int, by: Actor) -> Task:
-    """Put a task back in progress that was begun and is pending again, with the claim that it had; notify its owner.
-
-    Raises INVALID_TRANSITION where it is not pending, or changed longer than UNDONE_WITHIN ago, and as `change_status`
-    does.
-    """
-    with changing(project_root, by) as change:
-        task, moment = get(change.project, number), change.moment
-        check_claim(claim_epoch, task.claim_epoch, "task")
-        if not task.claim_epoch or task.status != TaskStatus.PENDING or task.updated_at < moment - UNDONE_WITHIN:
-            raise NexusError(
-                Code.INVALID_TRANSITION, "It was not released within the last minute.", {"status": task.status}
-            )
-        submissions.set_status(task, TaskStatus.IN_PROGRESS, by.name, moment)
-        if task.is_submitted:
-            submissions.examine_again(task, by.name, moment)
-        notices.notify_restored(task, by.name, moment)
     return task
 
 

@@ -120,14 +120,6 @@ class Command(VerbsCommand):
                 shows="task",
                 examples=['nexus tasks return 1 --reasons "The tests fail"'],
             ),
-            Verb(
-                "restore",
-                operation="task_release_undo",
-                words=[Option("id", help="The task's number."), Option("claim_epoch", help="The claim's epoch.")],
-                options=["project_root"],
-                shows="task",
-                examples=["nexus tasks restore 1 3"],
-            ),
         )
 
     def list(self, options: Mapping[str, Any]) -> int:
