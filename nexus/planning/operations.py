@@ -15,7 +15,7 @@ from coordination.services import workspaces
 from handoffs import check_runs, lifecycle
 from handoffs.check_runs import Checked
 from handoffs.parameters import Criteria, Verifier
-from nexus.core.clock import iso, iso_milliseconds
+from nexus.core.clock import iso
 from nexus.core.domain import domain
 from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code, NexusError
@@ -189,57 +189,6 @@ def plan_decide(p: PlanDecide, caller: Caller) -> DecidedIssue:
     else:
         decided["message"] = "Every issue is decided. Make tasks of the decisions with task_add."
     return decided
-
-
-class PlanAnalysisAdd(OfProject):
-    issue_id: Reference
-    role: Annotated[str, Field(min_length=1, max_length=255, description="The analysing role, such as architect.")]
-    summary: str
-    agent_id: Annotated[str | None, Field(max_length=255, description="Its instance, to be resumed.")] = None
-
-
-class AddedAnalysis(TypedDict):
-    added: bool
-    recorded_at: str
-    total: Annotated[int, Field(description="How many analyses the issue has.")]
-
-
-@operation(PlanAnalysisAdd, *CHANGING, Code.NOT_FOUND, slow=True, own_transaction=True)
-def plan_analysis_add(p: PlanAnalysisAdd, caller: Caller) -> AddedAnalysis:
-    """Add what a role found to an issue, before it is decided."""
-    recorded_at, total = plans.add_analysis(
-        project_root=p.project_root,
-        issue_id=p.issue_id,
-        role=p.role,
-        summary=p.summary,
-        agent_id=p.agent_id,
-        by=actor(caller, "plan_analysis_add"),
-    )
-    return {"added": True, "recorded_at": recorded_at, "total": total}
-
-
-class PlanResume(OfProject):
-    role: Annotated[str, Field(min_length=1, max_length=255)]
-
-
-class LastAnalysis(TypedDict):
-    resumable: bool
-    issue_id: NotRequired[int]
-    agent_id: NotRequired[str]
-
-
-@operation(PlanResume, *READING, slow=True, read_only=True)
-def plan_resume(p: PlanResume, caller: Caller) -> LastAnalysis:
-    """The issue that a role analysed last, and the instance to resume."""
-    project = workspaces.locate(p.project_root)
-    mirror.import_changes(project)
-    plan = documents.plan_document(project.workspace_id)
-    found = selectors.last_analysis(plan, p.role) if plan else None
-    if found is None:
-        return {"resumable": False}
-    issue_id, agent_id = found
-    last: LastAnalysis = {"resumable": True, "issue_id": issue_id}
-    return last if agent_id is None else {**last, "agent_id": agent_id}
 
 
 MOST_DEPS = 1_000
@@ -618,35 +567,6 @@ def artifact_write(p: ArtifactWrite, caller: Caller) -> WrittenArtifact:
         project_root=p.project_root, filename=p.filename, content=p.content, by=actor(caller, "artifact_write")
     )
     return {"success": True, "path": path}
-
-
-MOST_ARTIFACTS = 1_000
-
-
-class CycleArtifacts(OfProject):
-    prefix: Annotated[str | None, Field(max_length=1_000, description="How the names begin.")] = None
-
-
-class ListedArtifact(TypedDict):
-    filename: str
-    size: int
-    modified_at: str
-
-
-class ListedArtifacts(TypedDict):
-    total: int
-    artifacts: list[ListedArtifact]
-
-
-@operation(CycleArtifacts, *IN_WORKSPACE, PlanningCode.STATE_UNAVAILABLE, slow=True, read_only=True)
-def cycle_artifacts(p: CycleArtifacts, caller: Caller) -> ListedArtifacts:
-    """The files of the cycle's artifacts, by name, at most 1,000."""
-    found = selectors.artifacts(workspaces.locate(p.project_root).root, p.prefix)
-    shown: list[ListedArtifact] = [
-        {"filename": each.filename, "size": each.size, "modified_at": iso_milliseconds(each.modified_at)}
-        for each in found[:MOST_ARTIFACTS]
-    ]
-    return {"total": len(found), "artifacts": shown}
 
 
 class ResumeDecide(OfProject):

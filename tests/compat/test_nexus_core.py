@@ -91,17 +91,30 @@ def test_a_day(nx: Project) -> None:
     assert nx("history_search")["cycles"][0]["plan_topic"] == "Cache"
 
 
+def test_the_latest_analysis_of_a_role_counts(nx: Project) -> None:
+    entries = [{"role": "architect", "summary": "x", "recorded_at": f"2026-01-0{day}T00:00:00.000Z"} for day in (2, 1)]
+    analysed = [[entries[0]], [entries[1]], ["x", {"role": "architect"}]]
+    issues = [
+        {"id": number, "title": "t", "status": "pending", "analysis": found} for number, found in enumerate(analysed, 1)
+    ]
+    nx.write("state/plan.json", json.dumps({"id": 1, "topic": "t", "issues": issues, "created_at": "now"}))
+    assert nx("plan_resume", role="architect")["issue_id"] == 1
+    assert nx("plan_resume", role="tester")["resumable"] is False
+
+
 def test_it_replies_to_mistakes_in_its_words(nx: Project) -> None:
     refused = "MCP error -32602: Input validation error: Invalid arguments for tool nx_plan_decide: "
     assert nx("plan_decide", issue_id=-1.5) == refused + (
         "Expected integer, received float at issue_id\nNumber must be greater than 0 at issue_id\nRequired at decision"
     )
     assert nx("plan_decide", issue_id=3, decision="x") == "No active plan"
+    assert nx("plan_analysis_add", issue_id=1, role="architect", summary="x") == "No active plan"
     assert nx.call("nope", {}) == "MCP error -32602: Tool nope not found"
     assert nx("plan_start", topic="x", issues=[], research_summary=" ").startswith("research_summary is required")
     nx("plan_start", topic="x", issues=["y"], research_summary="z")
     assert nx("plan_update", action="modify", issue_id=1) == "issue_id and title are required for modify"
     assert nx("plan_update", action="remove", issue_id=1.5) == "Issue 1.5 not found"
+    assert nx("plan_analysis_add", issue_id=2, role="architect", summary="x") == "Issue 2 not found"
     assert nx("task_update", id=4, status="pending") == "Task 4 not found"
     assert nx("artifact_write", filename="../..", content="") == "Invalid filename: empty after sanitize"
 
@@ -119,6 +132,7 @@ def test_it_reads_a_text_as_the_number_that_javascript_does(text: str, number: f
 def test_it_keeps_artifacts_inside(nx: Project) -> None:
     assert nx("artifact_write", filename="../a/../b.md", content="x")["path"] == ".nexus/state/artifacts/a/b.md"
     assert nx("artifact_write", filename="c.md", content="yy")["success"]
+    (nx.files / "state" / "artifacts" / "link").symlink_to("/etc/passwd")
     assert [(each["filename"], each["size"]) for each in nx("artifact_list")["artifacts"]] == [
         ("a/b.md", 1),
         ("c.md", 2),

@@ -37,9 +37,9 @@ EVERYBODYS = {
         *("topic_join", "cursor_reset", "sync"),  # as the peer that the connection joined as: tests/topics
     },
     "planning": {  # a plan is its project's: whoever works there writes it
-        *("plan_start", "plan_status", "plan_update", "plan_decide", "plan_analysis_add", "plan_resume"),
+        *("plan_start", "plan_status", "plan_update", "plan_decide"),
         *("plan_comments", "task_add", "task_list", "task_get", "task_update", "task_close", "history_search"),
-        *("context", "artifact_write", "cycle_artifacts", "resume_decide"),
+        *("context", "artifact_write", "resume_decide"),
     },
     "files": {"files_who"},
 }

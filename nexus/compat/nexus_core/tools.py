@@ -65,7 +65,7 @@ Handler = Callable[[Call], dict[str, Any]]
 
 
 def tool(operation: str) -> Callable[[Handler], Handler]:
-    """Register a tool as another form of an operation of ours."""
+    """Register a tool that may be called, and may fail, as an operation of ours."""
 
     def register(handler: Handler) -> Handler:
         def call(p: NexusCoreCall, caller: Caller) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def plan_decide(call: Call) -> dict[str, Any]:
     }
 
 
-@tool("plan_analysis_add")
+@tool("plan_update")
 def plan_analysis_add(call: Call) -> dict[str, Any]:
     given = call.given
     recorded_at, total = plans.add_analysis(
@@ -188,7 +188,7 @@ def plan_analysis_add(call: Call) -> dict[str, Any]:
     return {"added": True, **_part(given, "issue_id", "role"), "recorded_at": recorded_at, "total_entries": total}
 
 
-@tool("plan_resume")
+@tool("plan_status")
 def plan_resume(call: Call) -> dict[str, Any]:
     project, role = workspaces.locate(call.root), call.given["role"]
     mirror.import_changes(project)
@@ -376,7 +376,7 @@ def artifact_write(call: Call) -> dict[str, Any]:
     return {"success": True, "path": path.removeprefix(workspaces.locate(call.root).root + "/")}
 
 
-@tool("cycle_artifacts")
+@tool("context")
 def artifact_list(call: Call) -> dict[str, Any]:
     found = selectors.artifacts(workspaces.locate(call.root).root, call.given.get("prefix"))
     return {
