@@ -8,34 +8,29 @@ from datetime import timedelta
 from itertools import groupby
 from typing import NamedTuple
 
-from django.db.models import F, QuerySet
-
 from coordination import debts
 from coordination.debts import Debt
 from coordination.models import Event, Workspace
 from coordination.presence import Presence
 from coordination.routing import Strategy, Target, describe, eligible_agents
-from handoffs import check_runs, selectors
+from handoffs import verifiers
 from handoffs.debts import PATIENCE
 from handoffs.events import titles
-from handoffs.lifecycle import OPERATOR, STEPS, Part
+from handoffs.lifecycle import STEPS, Part
 from handoffs.models import (
     HELD,
     STREAM,
     CheckRun,
-    CheckState,
     Handoff,
     HandoffQuerySet,
     HandoffStatus,
     can_start,
-    checked_before_verdict,
     counted_elsewhere,
 )
 from inbox.monitoring import Picture
 from nexus.core.clock import iso
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
 
-SOON = timedelta(seconds=60)  # a lease that ends within this is worth a look
 RECENT = timedelta(days=1)  # since a deadline passed: who has not offered the work again by then does not want to
 UNTAKEN = timedelta(minutes=10)  # without progress on an open handoff, although an agent may take it
 EXAMINED = 200  # open handoffs looked at, the oldest
@@ -51,54 +46,11 @@ class Verdict(NamedTuple):
 
 
 def _submitted(picture: Picture, each: int) -> Found:
-    """Find submitted handoffs that an operator must verify: named as the verifier, or because nobody else may."""
-    rows = list(_submitted_here(picture).exclude(checked_before_verdict())[:EXAMINED])
-    team = [state.agent.profile for state in picture.agents]
-    mine = [
-        row for row in rows if row.verifier == OPERATOR or not any(selectors.verifies(row, agent) for agent in team)
-    ]
-    needs = [
-        AttentionItem(row.title, f"{row.claimed_by} says that it is done", row.pk, since=row.updated_at) for row in mine
-    ]
-    return Found(len(needs), needs[:each], or_more=len(rows) == EXAMINED)
-
-
-def _submitted_here(picture: Picture) -> HandoffQuerySet:
-    return _rows(picture, HandoffStatus.SUBMITTED).exclude(pk__in=picture.once(_elsewhere))
-
-
-def _elsewhere(picture: Picture) -> set[str]:
-    return {handoff_id for find in counted_elsewhere for handoff_id in find()}
-
-
-def _failed(picture: Picture, each: int) -> Found:
-    """Find results whose checks failed once too often."""
-    found = _checked(picture).filter(state=CheckState.FAILED)
-    return _found_runs(
-        found,
-        each,
-        lambda run: f"{run.handoff.claimed_by} says that it is done, and {check_runs.failures(run)[:300]} failed",
-    )
-
-
-def _unchecked(picture: Picture, each: int) -> Found:
-    """Find results whose checks cannot run, or that no process runs."""
-    return _found_runs(_checked(picture).filter(check_runs.stuck(picture.moment)), each, check_runs.why_stuck)
-
-
-def _checked(picture: Picture) -> QuerySet[CheckRun]:
-    """Return the checks of the results that are submitted."""
-    here = _submitted_here(picture).values("pk")
-    rows = CheckRun.objects.filter(handoff__in=here, claim_epoch=F("handoff__claim_epoch"))
-    return rows.select_related("handoff").order_by("pk")
-
-
-def _found_runs(rows: QuerySet[CheckRun], each: int, said: Callable[[CheckRun], str]) -> Found:
-    count = rows.count()
-    shown = rows[:each] if count else ()
-    return Found(
-        count, [AttentionItem(run.handoff.title, said(run), run.handoff_id, since=run.created_at) for run in shown]
-    )
+    """Find submitted handoffs that an operator must decide about, and those that nobody else decided about in time."""
+    rows = _rows(picture, HandoffStatus.SUBMITTED).exclude(pk__in={pk for find in counted_elsewhere for pk in find()})
+    found, or_more = verifiers.for_person(CheckRun, "handoff", rows, picture)
+    needs = [AttentionItem(row.title, why, row.pk, since=row.since) for row, why in found[:each]]
+    return Found(len(found), needs, or_more)
 
 
 def _blocked(picture: Picture, each: int) -> Found:
@@ -130,40 +82,6 @@ def _lapsed(picture: Picture, each: int) -> Found:
     return Found(len(needs), needs[:each], or_more=len(picture.once(_open)) == EXAMINED)
 
 
-def _returned(picture: Picture, each: int) -> Found:
-    needs = picture.once(_without_progress)
-    return Found(len(needs), needs[:each], or_more=len(needs) == EXAMINED)
-
-
-def _without_progress(picture: Picture) -> list[AttentionItem]:
-    """Find handoffs that a verifier returned and that nobody works on."""
-    lies = _rows(picture, HandoffStatus.CLAIMED).filter(lease_expires_at__gte=picture.moment)
-    rows = list(lies[:EXAMINED])
-    events = Event.objects.filter(handoff_id__in=[row.pk for row in rows], type="handoff.returned").order_by("event_id")
-    returned = {event.handoff_id: event for event in events} if rows else {}
-    return [
-        AttentionItem(
-            row.title,
-            f"returned to {row.claimed_by}, without progress since: {str(event.payload.get('reason') or '')[:300]}",
-            row.pk,
-            since=event.created_at,
-        )
-        for row in rows
-        if (event := returned.get(row.pk)) is not None and event.created_at <= picture.moment - UNTAKEN
-    ]
-
-
-def _leases(picture: Picture, each: int) -> Found:
-    soon = selectors.expiring(picture.moment, SOON).filter(lease_expires_at__gte=picture.moment)
-    ending = soon.filter(workspace=picture.workspace) if picture.workspace else soon
-    count = ending.count()
-    needs = [
-        AttentionItem(row.title, f"the lease of {row.claimed_by} is about to end", row.pk, until=row.lease_expires_at)
-        for row in (ending[:each] if count else ())
-    ]
-    return Found(count, needs)
-
-
 def _overdue(picture: Picture) -> list[Debt]:
     return [debt for debt in debts.overdue(PATIENCE) if picture.includes(debt.workspace_id)]
 
@@ -173,12 +91,10 @@ def _away(picture: Picture) -> set[str]:
 
 
 def _idle(picture: Picture, each: int) -> Found:
-    """Find handoffs whose holders do nothing, present or not. A blocked or returned one is listed as that."""
+    """Find handoffs whose holders do nothing, present or not. A blocked one is listed as that."""
     held = {debt.identifier: debt for debt in picture.once(_overdue) if debt.kind == "handoff"}
-    blocked = (
-        Handoff.objects.filter(pk__in=list(held), status=HandoffStatus.BLOCKED) if held else Handoff.objects.none()
-    )
-    elsewhere = {*blocked.values_list("pk", flat=True), *(need.subject for need in picture.once(_without_progress))}
+    blocked = Handoff.objects.filter(pk__in=list(held), status=HandoffStatus.BLOCKED) if held else ()
+    elsewhere = {row.pk for row in blocked}
     away = picture.once(_away)
     needs = [
         AttentionItem(
@@ -338,24 +254,17 @@ def _kind(name: str, title: str, icon: str, rank: int, find: Callable[[Picture, 
 KINDS = (
     _kind("submitted", "Waits for your word", "rule", 30, _submitted, "handoff_approve", "handoff_send_back",
           command="nexus handoffs --status submitted"),
-    _kind("failed_checks", "Checks failed", "rule_folder", 28, _failed, "handoff_approve", "handoff_send_back",
-          command="nexus handoffs --status submitted"),
-    _kind("unchecked", "Checks do not run", "pending_actions", 29, _unchecked, "handoff_approve", "handoff_send_back",
-          command="nexus checks"),
     _kind("blocked", "Blocked", "block", 31, _blocked, "handoff_release", "handoff_reassign",
           command="nexus handoffs --status blocked"),
     _kind("orphans", "Nobody may take it", "person_off", 32, _orphans, "handoff_reassign", "handoff_withdraw"),
     _kind("missed", "Deadline missed", "event_busy", 33, _missed, "handoff_reoffer",
           command="nexus handoffs --status expired"),
     _kind("lapsed", "Lease ran out", "timer_off", 34, _lapsed, "handoff_reassign", "handoff_withdraw"),
-    _kind("returned", "Returned, without progress", "assignment_return", 35, _returned,
-          "handoff_release", "handoff_reassign", command="nexus handoffs --status claimed"),
     _kind("idle", "Held, and nobody works on it", "hourglass_bottom", 44, _idle,
           "handoff_release", "handoff_reassign", command="nexus handoffs --status claimed"),
     AttentionKind("debts", "Owes, and does nothing", "sms_failed", 45, _debts, page="agent",
           actions=("message_create",), command="nexus agents"),
     _kind("untaken", "Not taken for long", "hourglass_empty", 50, _untaken, "handoff_reassign", "handoff_withdraw"),
-    _kind("leases", "Lease about to end", "timer", 60, _leases, "handoff_prolong", "handoff_release", command=""),
 )  # fmt: skip
 
 

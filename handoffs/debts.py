@@ -10,12 +10,12 @@ from django.db.models import Q
 from coordination import debts
 from coordination.debts import Debt
 from coordination.models import Workspace
-from handoffs.lifecycle import CREATOR, named_agent
-from handoffs.models import DebtNotice, Handoff, HandoffStatus, checked_before_verdict
+from handoffs.lifecycle import CREATOR
+from handoffs.models import CheckRun, DebtNotice, Handoff, HandoffStatus
 from inbox import services as mail
 from nexus.core.clock import iso, now
 from nexus.core.database.store import write
-from nexus.core.operations.caller import HUB_AGENT, OPERATOR_AGENT
+from nexus.core.operations.caller import HUB_AGENT
 
 MOST = 1_000
 PATIENCE = timedelta(minutes=15)  # with an idle agent that owes work, before its creditor and operators learn of it
@@ -40,17 +40,13 @@ def verdicts(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]
     """Yield a debt for each submitted handoff that one agent alone must verify; the creditor is who submitted it."""
     # By the workspaces' states, and not through all handoffs.
     rows = Handoff.objects.filter(workspace__in=Workspace.objects.values("pk"), status=HandoffStatus.SUBMITTED)
-    rows = rows.exclude(checked_before_verdict())
+    rows = rows.exclude(CheckRun.unpassed("handoff"))
     if agents is not None:
         named = [f"agent:{agent_id}" for agent_id in agents]
         rows = rows.filter(Q(verifier__in=named) | Q(verifier=CREATOR, from_agent_id__in=agents))
-    columns = ("handoff_id", "title", "verifier", "from_agent_id", "claimed_by", "updated_at", "workspace_id")
-    for handoff_id, title, verifier, creator, doer, since, workspace_id in rows.order_by(
-        "created_event_id"
-    ).values_list(*columns)[:MOST]:
-        agent_id = creator if verifier == CREATOR else named_agent(verifier)
-        if agent_id not in (None, doer, OPERATOR_AGENT):  # else an operator says it
-            yield Debt(agent_id, "verdict", handoff_id, title, doer, since, workspace_id)
+    for row in rows.order_by("created_event_id").defer("payload", "result")[:MOST]:
+        if agent_id := row.sole_verifier:  # else an operator says it
+            yield Debt(agent_id, "verdict", row.pk, row.title, row.claimed_by, row.since, row.workspace_id)
 
 
 def notify_creditors() -> None:

@@ -21,7 +21,7 @@ one agent); what came to nothing is offered once more as a new handoff, and stay
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -155,9 +155,9 @@ def named_agent(verifier: str | None) -> str | None:
     return name if kind == "agent" else None
 
 
-def verifies(verifier: str | None, agent: Profile, *, created_by: str, done_by: str | None) -> bool:
+def verifies(verifier: str | None, agent: Profile, *, created_by: str, done_by: Collection[str | None]) -> bool:
     """Return whether an agent may verify a result."""
-    if verifier is None or agent.agent_id == done_by:
+    if verifier is None or agent.agent_id in done_by:
         return False
     kind, _, name = verifier.partition(":")
     return {

@@ -14,8 +14,10 @@ from django.db.models import Exists, OuterRef, Q
 from django.db.models.expressions import Combinable
 
 from coordination.models import ID_LENGTH, TargetField, VisibilityChoices, Workspace, not_empty, one_of
-from coordination.routing import Target, describe
+from coordination.routing import Profile, Target, describe
+from handoffs import lifecycle
 from nexus.core.database.migrations import postgres_triggers
+from nexus.core.operations.caller import OPERATOR_AGENT
 
 STREAM = "handoff"  # of the log
 STREAMS = {STREAM: "the life of handoffs"}
@@ -72,7 +74,39 @@ SETTLED = (HandoffStatus.COMPLETED, HandoffStatus.REJECTED, HandoffStatus.CANCEL
 LIVE = (HandoffStatus.OPEN, *HELD, HandoffStatus.SUBMITTED)
 
 
-class Handoff(models.Model):
+class VerifiedWork:
+    """Work whose result counts once its checks passed or its verifier accepted it: a handoff, or a task."""
+
+    pk: Any
+    verifier: Any  # as `lifecycle.parse_verifier` returns it
+
+    @property
+    def creator(self) -> str:
+        """The agent that made it; empty where that is not known."""
+        raise NotImplementedError
+
+    @property
+    def doers(self) -> tuple[str | None, ...]:
+        """Whose work it is, the agent that did it first. None of them verifies it."""
+        raise NotImplementedError
+
+    @property
+    def since(self) -> datetime | None:
+        """When a submitted result was submitted."""
+        raise NotImplementedError
+
+    def verifies(self, agent: Profile) -> bool:
+        """Return whether an agent may verify it."""
+        return lifecycle.verifies(self.verifier, agent, created_by=self.creator, done_by=self.doers)
+
+    @property
+    def sole_verifier(self) -> str | None:
+        """The one agent that must verify it; None where several may, or an operator says it."""
+        name = self.creator if self.verifier == lifecycle.CREATOR else lifecycle.named_agent(self.verifier)
+        return None if name in (None, "", OPERATOR_AGENT, *self.doers) else name
+
+
+class Handoff(VerifiedWork, models.Model):
     """A unit of work, from its creation to its single outcome."""
 
     handoff_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
@@ -153,6 +187,21 @@ class Handoff(models.Model):
 
     def __str__(self) -> str:
         return self.handoff_id
+
+    @property
+    def creator(self) -> str:
+        """The agent that made it."""
+        return self.from_agent_id
+
+    @property
+    def doers(self) -> tuple[str | None, ...]:
+        """The agent that did it."""
+        return (self.claimed_by,)
+
+    @property
+    def since(self) -> datetime:
+        """When a submitted result was submitted."""
+        return self.updated_at
 
 
 class Dependency(models.Model):
@@ -264,6 +313,13 @@ class AbstractCheckRun(models.Model):
         """The work whose result it is."""
         raise NotImplementedError
 
+    @classmethod
+    def unpassed(cls, work: str) -> Combinable:
+        """Return the condition that the latest result of a work, which is the column `work`, has not passed its checks,
+        so that no agent's verdict is due."""
+        of = cls._default_manager.filter(**{work: OuterRef("pk")}, claim_epoch=OuterRef("claim_epoch"))
+        return Exists(of.exclude(state=CheckState.PASSED))
+
 
 class CheckRun(AbstractCheckRun):
     """The checks of one submitted handoff."""
@@ -289,13 +345,6 @@ class CheckRun(AbstractCheckRun):
         handoff = self.handoff
         since = handoff.claimed_at or self.created_at
         return CheckedWork(handoff.workspace, handoff.acceptance_criteria or (), handoff.claimed_by, since)
-
-
-def checked_before_verdict() -> Combinable:
-    """Return the condition that the latest result of a handoff has not passed its checks, so that no agent's verdict is
-    due."""
-    of = CheckRun.objects.filter(handoff=OuterRef("pk"), claim_epoch=OuterRef("claim_epoch"))
-    return Exists(of.exclude(state=CheckState.PASSED))
 
 
 class DebtNotice(models.Model):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from itertools import islice
 
-from coordination import selectors as agents_known
 from coordination.routing import Strategy
-from handoffs.lifecycle import OPERATOR, target_of_verifier, verifies
+from handoffs import verifiers
 from handoffs.models import Dependency, Handoff, can_start, in_quotes
 from handoffs.steps import record
 from inbox import services as mail
 from nexus.core.database.prepared import Slot, Update
-from nexus.core.operations.caller import HUB_AGENT, OPERATOR_AGENT
+from nexus.core.operations.caller import HUB_AGENT
 
-TOLD_OF_ONE = 20  # agents that a notice asks for their verdict
 RESULT_IN_NOTICE = 2000  # characters of a result that its notice quotes; handoff_get has it whole
 
 _mark_done = Update(lambda: Dependency.objects.filter(depends_on=Slot("handoff_id")), done=True)
@@ -75,22 +72,9 @@ def submitted(handoff: Handoff, agent_id: str, result: str | None, moment: datet
         f"{agent_id} did it; you decide whether it counts: "
         f"handoff_accept(handoff_id={handoff.handoff_id!r}), or handoff_return with reasons.{_quoted(result)}"
     )
-    recipients = (
-        notify(handoff, each, "waits for your verdict", body, moment, by=agent_id)
-        for each in verifiers(
-            str(handoff.verifier), created_by=handoff.from_agent_id, done_by=handoff.claimed_by, moment=moment
-        )
-    )
+    asked = verifiers.to_ask(handoff, moment)
+    recipients = (notify(handoff, each, "waits for your verdict", body, moment, by=agent_id) for each in asked)
     return [name for names in recipients for name in names]
-
-
-def verifiers(verifier: str, *, created_by: str, done_by: str | None, moment: datetime) -> list[str]:
-    """Return the first agents that may verify a result now. All operators share one inbox."""
-    if verifier == OPERATOR:
-        return [OPERATOR_AGENT]
-    named = agents_known.admitted(target_of_verifier(verifier, created_by=created_by), moment)
-    may = (agent.agent_id for agent in named if verifies(verifier, agent, created_by=created_by, done_by=done_by))
-    return list(islice(may, TOLD_OF_ONE))
 
 
 def timed_out(handoff: Handoff, moment: datetime) -> list[str]:

@@ -186,7 +186,7 @@ def with_current_status(handoff: Handoff, moment: datetime) -> Handoff:
 def parts(handoff: Handoff, agent_id: str) -> set[lifecycle.Part]:
     """Return what an agent is to a handoff."""
     direct = handoff.target["strategy"] == Strategy.DIRECT and handoff.target["agent_id"] == agent_id
-    verifier = handoff.verifier is not None and verifies(handoff, agents_known.profile_of(agent_id))
+    verifier = handoff.verifier is not None and handoff.verifies(agents_known.profile_of(agent_id))
     of = {
         lifecycle.Part.CLAIMANT: handoff.claimed_by == agent_id,
         lifecycle.Part.TARGET: direct,
@@ -200,11 +200,6 @@ def check_runs_of(handoff: Handoff) -> QuerySet[CheckRun]:
     """Return the checks of a handoff's results; without a query none where Nexus tests nothing of it."""
     rows = CheckRun.objects.all() if checks.tests(handoff.acceptance_criteria) else CheckRun.objects.none()
     return rows.filter(handoff=handoff)
-
-
-def verifies(handoff: Handoff, agent: Profile) -> bool:
-    """Return whether an agent may verify a handoff."""
-    return lifecycle.verifies(handoff.verifier, agent, created_by=handoff.from_agent_id, done_by=handoff.claimed_by)
 
 
 def list_handoffs(*, workspace_id: str | None, status: str | None, limit: int) -> list[Handoff]:
@@ -291,12 +286,6 @@ def waiting(moment: datetime, limit: int, *, workspace_id: str | None = None) ->
     if workspace_id:
         rows = rows.filter(workspace_id=workspace_id)
     return list(rows.order_by("created_event_id")[:limit])
-
-
-def expiring(moment: datetime, within: timedelta) -> QuerySet[Handoff]:
-    """Return claimed handoffs whose lease ends soon or has ended, soonest first."""
-    ending = Handoff.objects.held().filter(lease_expires_at__lte=moment + within)
-    return ending.select_related("workspace").defer("payload").order_by("lease_expires_at")
 
 
 NEWEST_SQLITE = "SELECT rowid FROM handoff_search WHERE handoff_search MATCH %s ORDER BY rowid DESC LIMIT %s"

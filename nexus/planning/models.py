@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
 
 from django.db import models
 from django.db.models import Q
@@ -10,7 +11,7 @@ from django.db.models import Q
 from coordination.comments import AbstractComment, answered_once_sent
 from coordination.models import ID_LENGTH, Workspace, not_empty, one_of
 from handoffs import checks
-from handoffs.models import UNFINISHED, AbstractCheckRun, CheckedWork, CheckState
+from handoffs.models import UNFINISHED, AbstractCheckRun, CheckedWork, CheckState, VerifiedWork
 from nexus.core.database.prepared import Slot
 
 STREAM = "planning"  # of the event log
@@ -146,7 +147,7 @@ class TaskQuerySet(models.QuerySet["Task"]):
         return self.filter(Q(owner_agent_id__in=agents) | Q(owner_agent_id=None, owner__in=agents))
 
 
-class Task(models.Model):
+class Task(VerifiedWork, models.Model):
     """A unit of planned work. Agents refer to it by its number in the cycle, handoffs by its key."""
 
     task_key = models.CharField(primary_key=True, max_length=ID_LENGTH)
@@ -216,9 +217,19 @@ class Task(models.Model):
         return self.submitted_by or self.held_by or self.owner_agent_id or self.owner
 
     @property
-    def not_verifiers(self) -> tuple[str | None, ...]:
-        """The agents that may not verify it, because it is their work."""
-        return self.submitted_by, self.owner_agent_id, self.owner
+    def creator(self) -> str:
+        """The agent that added it; empty where that is not known."""
+        return self.created_by or ""
+
+    @property
+    def doers(self) -> tuple[str | None, ...]:
+        """Whose work it is, the agent that works on it first."""
+        return self.doer, self.submitted_by, self.owner_agent_id, self.owner
+
+    @property
+    def since(self) -> datetime | None:
+        """When a submitted result was submitted."""
+        return self.submitted_at
 
 
 class TaskCheckRun(AbstractCheckRun):

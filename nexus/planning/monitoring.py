@@ -7,20 +7,16 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from django.db.models import Count, F, Q, QuerySet
+from django.db.models import Count, Q, QuerySet
 
-from coordination.models import ID_LENGTH, Workspace
-from coordination.routing import Profile
-from handoffs import check_runs
-from handoffs.debts import PATIENCE
-from handoffs.lifecycle import OPERATOR
-from handoffs.models import CheckState, Handoff
+from coordination.models import Workspace
+from handoffs import verifiers
+from handoffs.models import Handoff
 from handoffs.steps import SubmittedWork, in_review
 from inbox.monitoring import Picture
 from nexus.planning import rules, schemas, selectors
 from nexus.planning.models import Cycle, Issue, IssueStatus, Plan, Task, TaskCheckRun, TaskStatus
 
-EXAMINED = 200  # submitted tasks, the oldest
 LOOKED_AT, CIRCLES = 50, 5  # tasks that are searched for dependency cycles, and cycles that are shown
 READY = "ready"  # pending, and all dependencies are met
 
@@ -216,40 +212,13 @@ def moment_of(stamp: str | None) -> datetime | None:
 
 def for_person(picture: Picture) -> tuple[list[tuple[Task, str]], bool]:
     """Return the submitted tasks that wait for a person, each with the reason, oldest first; and whether there are more
-    than were examined.
-
-    A person decides where an operator is the verifier or nobody else may verify, where checks failed too often or
-    cannot run, and where a verifier let it wait for long. A task whose work waits for review in a worktree is left out.
-    """
+    than were examined. A task whose work waits for review in a worktree is left out."""
     rows = Task.objects.submitted().order_by("submitted_at", "task_key").select_related("workspace")
     rows = rows.filter(workspace=picture.workspace) if picture.workspace else rows
-    examined = list(rows.defer("context", "approach", "acceptance", "risk", "extra")[:EXAMINED])
-    runs = TaskCheckRun.objects.filter(task__in=examined, claim_epoch=F("task__claim_epoch"))
-    unpassed = runs.exclude(state=CheckState.PASSED).defer("facts").annotate(is_stuck=check_runs.stuck(picture.moment))
-    run_of = {run.task_id: run for run in unpassed}
-    team = [state.agent.profile for state in picture.agents] if examined else []
-    whys = ((task, _why_person(task, run_of.get(task.pk), team, picture.moment)) for task in examined)
-    found = [(task, why) for task, why in whys if why is not None]
+    light = rows.defer("context", "approach", "acceptance", "risk", "extra")
+    found, or_more = verifiers.for_person(TaskCheckRun, "task", light, picture)
     works = [
         SubmittedWork(task.doer, task.workspace.root_realpath, task.submitted_at or task.updated_at)
         for task, _ in found
     ]
-    kept = [each for each, reviewed in zip(found, in_review(works), strict=True) if not reviewed]
-    return kept, len(examined) == EXAMINED
-
-
-def _why_person(task: Task, run: TaskCheckRun | None, team: Sequence[Profile], moment: datetime) -> str | None:
-    """Return why a submitted task needs a person, by its checks that did not pass; None while they or an agent have
-    it."""
-    done = f"{(task.doer or 'somebody')[:ID_LENGTH]} says that it is done"
-    if run is not None:
-        if run.state == CheckState.FAILED:
-            return f"{done}, and {check_runs.failures(run)[:300]} failed"
-        return check_runs.why_stuck(run) if run.is_stuck else None  # type: ignore[attr-defined]  # annotated
-    if task.verifier == OPERATOR:
-        return done
-    late = task.submitted_at is not None and task.submitted_at <= moment - PATIENCE
-    verifier = next((agent.agent_id for agent in team if selectors.verifies(task, agent)), None)
-    if verifier is None:
-        return done
-    return f"{done}, and {verifier} has not looked at it" if late else None
+    return [each for each, reviewed in zip(found, in_review(works), strict=True) if not reviewed], or_more

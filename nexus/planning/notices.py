@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from coordination.log.emit import emit
-from handoffs.notices import verifiers
+from handoffs import verifiers
 from inbox import services as mail
 from nexus.core.operations.caller import HUB_AGENT
 from nexus.planning import rules, selectors
@@ -95,10 +95,8 @@ def ask_verifiers(task: Task, moment: datetime) -> None:
         f'{doer} did it; you decide whether it counts: task_review(id={task.number}, verdict="accept", '
         f'claim_epoch={task.claim_epoch}), or "return" with reasons. task_get shows what it is measured by.'
     )
-    may = verifiers(str(task.verifier), created_by=task.created_by or "", done_by=task.doer, moment=moment)
-    for each in may:
-        if each not in task.not_verifiers:
-            _send(task, each, f"Task {task.number} waits for your verdict", body, task.submitted_by, moment)
+    for each in verifiers.to_ask(task, moment):
+        _send(task, each, f"Task {task.number} waits for your verdict", body, task.submitted_by, moment)
 
 
 def notify_doer(task: Task, body: str, moment: datetime, *, by: str) -> None:

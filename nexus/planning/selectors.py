@@ -11,15 +11,12 @@ from math import inf
 from operator import itemgetter, or_
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Exists, OuterRef, Q, QuerySet, TextField
+from django.db.models import Count, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from coordination.debts import Debt
-from coordination.routing import Profile
 from handoffs import lifecycle
-from handoffs.models import CheckState
 from nexus.core.database.prepared import Select, Slot
-from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.validation import unstorable
 from nexus.planning import rules, schemas
@@ -131,12 +128,6 @@ def cycles(workspace_id: str | None, query: str | None) -> QuerySet[Cycle]:
     return found.filter(words__contains=query.lower()) if query else found
 
 
-def verifies(task: Task, agent: Profile) -> bool:
-    """Return whether an agent may verify a task: it must not be whose work that is."""
-    is_another = agent.agent_id not in task.not_verifiers
-    return is_another and lifecycle.verifies(task.verifier, agent, created_by=task.created_by or "", done_by=task.doer)
-
-
 class Snapshot(NamedTuple):
     """A summary of a cycle's tasks; there is none where their file is missing or malformed."""
 
@@ -232,14 +223,11 @@ def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
 def verdicts(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
     """Yield a debt for each submitted task that one agent alone must verify, once its checks passed; the creditor is
     whose work it is."""
-    runs = TaskCheckRun.objects.filter(task=OuterRef("pk"), claim_epoch=OuterRef("claim_epoch"))
-    rows = Task.objects.submitted().exclude(Exists(runs.exclude(state=CheckState.PASSED)))
+    rows = Task.objects.submitted().exclude(TaskCheckRun.unpassed("task"))
     if agents is not None:
         named = [f"agent:{agent_id}" for agent_id in agents]
         rows = rows.filter(Q(verifier__in=named) | Q(verifier=lifecycle.CREATOR, created_by__in=agents))
     for task in rows.order_by("task_key")[:MOST_OWED]:
-        agent_id = task.created_by if task.verifier == lifecycle.CREATOR else lifecycle.named_agent(task.verifier)
-        if agent_id is None or agent_id in (OPERATOR_AGENT, *task.not_verifiers):
-            continue  # an operator says it
-        since = task.submitted_at or task.updated_at
-        yield Debt(agent_id, "task_verdict", task.task_key, task.title, task.doer, since, task.workspace_id)
+        if agent_id := task.sole_verifier:  # else an operator says it
+            since = task.submitted_at or task.updated_at
+            yield Debt(agent_id, "task_verdict", task.task_key, task.title, task.doer, since, task.workspace_id)

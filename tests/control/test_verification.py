@@ -144,8 +144,7 @@ def test_it_gives_back_what_fails_a_few_times_and_then_needs_a_person(
     complete(call, root, handoff)
     work_once(VERIFICATION)
     assert status(handoff) == "SUBMITTED"
-    assert needs("failed_checks") == ["bob says that it is done, and check:tests, file:missing.txt failed"]
-    assert needs("submitted") == []
+    assert needs("submitted") == ["bob says that it is done, and check:tests, file:missing.txt failed"]
     page = shown(browser.get(reverse("admin:handoff", args=[handoff])))
     assert "exit code 3" in page
     assert "broken" in page
@@ -177,7 +176,7 @@ def test_it_runs_no_command_that_changed_since_its_review(root: Path, submit: Su
     work_once(VERIFICATION)
 
     assert (status(handoff), last_run(handoff)["state"]) == ("SUBMITTED", "waiting")
-    assert "others than" in needs("unchecked")[0]
+    assert "others than" in needs("submitted")[0]
     review(root, 'tests = "echo new"')
     work_once(VERIFICATION)
     assert status(handoff) == "COMPLETED"
@@ -191,7 +190,7 @@ def test_it_refuses_without_a_sandbox(root: Path, submit: Submit, monkeypatch: p
     work_once(VERIFICATION)
 
     assert status(handoff) == "SUBMITTED"
-    assert needs("unchecked") == [
+    assert needs("submitted") == [
         "its checks wait: checks run only in a sandbox, and there is no bubblewrap (bwrap) on this machine"
     ]
 

@@ -111,24 +111,31 @@ def test_it_tells_that_all_who_may_take_a_handoff_are_offline(clock: Clock, call
     assert "untaken" not in found()
 
 
-def test_it_names_the_lease_that_ends_soon(claimed: str, clock: Clock) -> None:
-    assert "leases" not in found()
-    clock.shift(290)
-    assert (only("leases").subject, only("leases").title) == (claimed, "Fix the login")
-
-
 def test_it_names_the_lease_that_ran_out_whether_or_not_that_was_recorded(
     call: Call, project: str, claimed: str, clock: Clock
 ) -> None:
     clock.shift(301)
     assert (only("lapsed").subject, only("lapsed").detail) == (claimed, "the lease of bob ran out")
-    assert "leases" not in found()
     call("handoff_list_available", project_root=project, agent_id="cleo")  # which records it
     assert (only("lapsed").subject, only("lapsed").detail) == (claimed, "the lease of bob ran out")
     late = does("handoff_complete", project_root=project, handoff_id=claimed, agent_id="bob", result="half of it")
     assert late["error"]["details"]["kept"] and only("lapsed").subject == claimed
     call("handoff_claim", project_root=project, handoff_id=claimed, agent_id="cleo")
     assert "lapsed" not in found()
+
+
+def test_it_names_the_result_that_its_verifier_leaves_for_long(
+    clock: Clock, call: Call, offer: Offer, project: str
+) -> None:
+    handoff_id = offer(verifier={"agent_id": "cleo"})
+    of = {"project_root": project, "handoff_id": handoff_id, "agent_id": "bob"}
+    call("handoff_claim", **of)
+    call("handoff_complete", **of, result="done")
+    assert "submitted" not in found()
+    clock.shift(3600)
+    assert (only("submitted").subject, only("submitted").detail) == (
+        handoff_id, "bob says that it is done, and cleo has not looked at it",
+    )  # fmt: skip
 
 
 def test_it_tells_whose_mail_nobody_fetches(clock: Clock, call: Call, team: None, send: Send) -> None:

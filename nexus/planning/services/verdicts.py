@@ -14,7 +14,7 @@ from handoffs.check_runs import Kind
 from nexus.core.limits import within_limit
 from nexus.core.operations.caller import HUB_AGENT, OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, invalid
-from nexus.planning import mirror, notices, selectors, submissions
+from nexus.planning import mirror, notices, submissions
 from nexus.planning.mirror import Change
 from nexus.planning.models import Task, TaskCheckRun
 from nexus.planning.notices import emit_event
@@ -68,7 +68,7 @@ def _judging(
             raise NexusError(
                 Code.INVALID_TRANSITION, "Nobody says that this task is done.", {"status": str(task.status)}
             )
-        if operator is None and not selectors.verifies(task, agents_known.profile_of(str(by.name))):
+        if operator is None and not task.verifies(agents_known.profile_of(str(by.name))):
             raise NexusError(Code.NOT_OWNER, "Only its verifier, who did not do it, or an operator decides about it.")
         yield change, task
 
