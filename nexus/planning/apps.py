@@ -18,7 +18,6 @@ class PlanningConfig(NexusAppConfig):
         "plan_status": "nexus plan",
         "plan_comments": "nexus plan comments",
         "plan_comment_add": "nexus plan comment",
-        "plan_comment_edit": "nexus plan edit-comment",
         "plan_comment_remove": "nexus plan remove-comment",
         "plan_comments_send": "nexus plan send",
         "history_search": "nexus plan history",

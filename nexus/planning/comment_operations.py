@@ -96,16 +96,6 @@ class OfPlanComment(Params):
     comment_id: Id
 
 
-class PlanCommentEdit(OfPlanComment):
-    text: Words
-
-
-@operation(PlanCommentEdit, *OF_DRAFT, Code.CONTENT_TOO_LARGE, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
-def plan_comment_edit(p: PlanCommentEdit, caller: Caller) -> PlanCommentRow:
-    """Change the text of a comment on a plan that is not sent yet."""
-    return comment_row(comments.edit(comment_id=p.comment_id, text=p.text))
-
-
 class PlanCommentRemoved(TypedDict):
     comment_id: str
     removed: bool

@@ -30,28 +30,6 @@ class NumbersField(forms.CharField):
         return ", ".join(map(str, value)) if isinstance(value, list) else value
 
 
-class StartForm(OperationForm):
-    """A new plan. `seen` identifies the plan that the page showed, so that an old form archives no newer one."""
-
-    topic = forms.CharField(required=False, strip=False, widget=forms.TextInput(attrs={"autofocus": True}))
-    issues = LinesField(rows=6, label="Issues to decide, one a line", required=False)
-    research_summary = LinesField(rows=8, label="What was found out (Markdown)", required=False)
-    seen = forms.CharField(required=False, widget=forms.HiddenInput)
-
-    def given(self) -> dict[str, Any]:
-        """Return the values as the operation takes them."""
-        issues = [line.strip() for line in self.cleaned_data["issues"].split("\n") if line.strip()]
-        return {**{name: self.cleaned_data[name] for name in ("topic", "research_summary")}, "issues": issues}
-
-
-class IssueForm(OperationForm):
-    """An issue's title. `seen` is the highest number that the page showed, so that a form that is sent twice adds one
-    issue."""
-
-    title = forms.CharField(required=False, strip=False, label="Another issue")
-    seen = NumberField(required=False, widget=forms.HiddenInput)
-
-
 class DecideForm(OperationForm):
     summary = LinesField(rows=6, label="Decision and its reasons (Markdown)")
 
@@ -64,13 +42,6 @@ class SendForm(OperationForm):
     """To whom comments are sent; empty: to the agent that holds the plan."""
 
     agent_id = KnownField(label="To which agent, if not to the one that holds the plan")
-
-
-class IssueChangeForm(OperationForm):
-    """The changes of an issue other than a decision."""
-
-    action = forms.ChoiceField(choices=[(name, name) for name in ("edit", "reopen", "remove")])
-    title = forms.CharField(required=False, strip=False, label="Title")
 
 
 class TaskForm(OperationForm):

@@ -27,10 +27,7 @@ from nexus.planning.forms import (
     CommentForm,
     CycleFilters,
     DecideForm,
-    IssueChangeForm,
-    IssueForm,
     SendForm,
-    StartForm,
     StatusForm,
     TaskForm,
 )
@@ -82,7 +79,6 @@ COLUMNS = {
     TaskStatus.IN_PROGRESS: "In progress",
     TaskStatus.COMPLETED: "Completed",
 }
-SAID = {"edit": "The issue is renamed.", "reopen": "The issue is open again.", "remove": "The issue is removed."}
 
 
 def plan(request: HttpRequest) -> HttpResponse:
@@ -105,7 +101,6 @@ def _plan(
     request: HttpRequest,
     workspace: Workspace,
     filters: WorkspaceFilters | None = None,
-    form: IssueForm | None = None,
     comment_form: CommentForm | None = None,
 ) -> HttpResponse:
     problem = trouble(request, workspace)  # first, because it brings the rows up to date
@@ -130,7 +125,6 @@ def _plan(
         columns=_columns(work),
         cards=CARDS,
         workers=_workers(work),
-        issue_form=form or IssueForm(initial={"seen": row.next_issue - 1 if row else 0}, auto_id="issue-%s"),
         cycles=Cycle.objects.in_history().filter(workspace=workspace).count(),
         **(_commented(row, comment_form) if row else {}),
         **order(work, {each.number: each.task.deps for each in work if each.task is not None}),
@@ -197,20 +191,6 @@ def outdated(request: HttpRequest, workspace_id: str, shown: str) -> bool:
     return True
 
 
-def start(request: HttpRequest, workspace_id: str) -> HttpResponse:
-    """Begin a plan; an active one is archived, which the page says."""
-    workspace = get_object_or_404(Workspace, pk=workspace_id)
-    form = StartForm(posted(request), initial={"seen": seen(workspace_id)})
-    if form.is_valid():
-        if outdated(request, workspace_id, form.cleaned_data["seen"]):
-            return to_plan(workspace_id)
-        envelope = operate_on(workspace, request, "plan_start", "The plan is begun.", form, **form.given())
-        if envelope["ok"]:
-            return to_plan(workspace_id)
-    active = Plan.objects.filter(pk=workspace_id).first()
-    return render(request, "planning/plan_start.html", "New plan", workspace=workspace, active=active, form=form)
-
-
 def close(request: HttpRequest, workspace_id: str) -> HttpResponse:
     """Show what is archived; POST closes the cycle."""
     workspace = get_object_or_404(Workspace, pk=workspace_id)
@@ -232,21 +212,6 @@ def close(request: HttpRequest, workspace_id: str) -> HttpResponse:
     )
 
 
-@form_only(to_plan)
-def add_issue(request: HttpRequest, workspace_id: str) -> HttpResponse:
-    """Add an issue to the plan; a form that is sent twice adds one."""
-    workspace = get_object_or_404(Workspace, pk=workspace_id)
-    form = IssueForm(request.POST, auto_id="issue-%s")
-    if form.is_valid():
-        title, known = form.cleaned_data["title"], form.cleaned_data["seen"]
-        if known is not None and Issue.objects.filter(plan=workspace_id, number__gt=known, title=title).exists():
-            return to_plan(workspace_id, "#issues")
-        about = {"action": "add", "title": title}
-        if operate_on(workspace, request, "plan_update", "The issue is added.", form, **about)["ok"]:
-            return to_plan(workspace_id, "#issues")
-    return _plan(request, workspace, form=form) if form.errors else to_plan(workspace_id)
-
-
 def issue(request: HttpRequest, issue_id: int) -> HttpResponse:
     """Show an issue with its decision and who was asked; POST decides it, also again."""
     row = _issue(issue_id)
@@ -260,17 +225,12 @@ def issue(request: HttpRequest, issue_id: int) -> HttpResponse:
 
 
 @form_only(partial(redirect, "admin:plan_issue"))
-def change_issue(request: HttpRequest, issue_id: int) -> HttpResponse:
-    """Rename, reopen or remove an issue."""
+def reopen_issue(request: HttpRequest, issue_id: int) -> HttpResponse:
+    """Reopen an issue."""
     row = _issue(issue_id)
-    form = IssueChangeForm(request.POST, auto_id="change-%s")
-    if form.is_valid():
-        action = form.cleaned_data["action"]
-        title = {"title": form.cleaned_data["title"]} if action == "edit" else {}
-        about = {"action": action, "issue_id": row.number, **title}
-        if operate_on(row.plan.workspace, request, "plan_update", SAID[action], form, **about)["ok"]:
-            return to_plan(row.plan_id, "#issues") if action == "remove" else redirect("admin:plan_issue", issue_id)
-    return _issue_page(request, row, change=form) if form.errors else redirect("admin:plan_issue", issue_id)
+    about = {"action": "reopen", "issue_id": row.number}
+    operate_on(row.plan.workspace, request, "plan_update", "The issue is open again.", **about)
+    return redirect("admin:plan_issue", issue_id)
 
 
 @form_only(to_plan)
@@ -324,7 +284,7 @@ def _issue(issue_id: int) -> Issue:
 
 
 def _issue_page(
-    request: HttpRequest, row: Issue, comment_form: CommentForm | None = None, **forms: Any
+    request: HttpRequest, row: Issue, comment_form: CommentForm | None = None, form: DecideForm | None = None
 ) -> HttpResponse:
     known = {agent_id for agent_id in (row.decided_by,) if agent_id and Agent.objects.filter(pk=agent_id).exists()}
     instances = row.how_agent_ids or {}
@@ -339,11 +299,7 @@ def _issue_page(
         tasks=monitoring.for_issue(row),
         plan=row.plan,
         **_commented(row.plan, comment_form, row),
-        **{
-            "form": DecideForm(initial={"summary": row.decision}),
-            "change": IssueChangeForm(initial={"title": row.title}, auto_id="change-%s"),
-            **forms,
-        },
+        form=form or DecideForm(initial={"summary": row.decision}),
     )
 
 

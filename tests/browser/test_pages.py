@@ -37,7 +37,6 @@ PAGES = {
     "topic_delete": "/admin/topics/{topic}/delete/",
     "plans": "/admin/plan/",
     "plan": "/admin/plan/?workspace={workspace}",
-    "plan_start": "/admin/plan/{workspace}/start/",
     "plan_close": "/admin/plan/{workspace}/close/",
     "plan_history": "/admin/plan/history/",
     "plan_issue": "/admin/plan/issues/{issue}/",

@@ -83,7 +83,7 @@ def addresses(ids: Ids) -> list[str]:
         *("/admin/figures/", "/admin/figures/?hours=720&agent=planner"),
         *("/admin/timeline/", f"/admin/timeline/?span={ids['open']}.1"),
         *("/admin/plan/", f"/admin/plan/?workspace={ids['workspace']}", "/admin/plan/history/"),
-        *(f"/admin/plan/{ids['workspace']}/{act}/" for act in ("start", "close", "task")),
+        *(f"/admin/plan/{ids['workspace']}/{act}/" for act in ("close", "task")),
         *(f"/admin/plan/{what}s/{ids[what]}/" for what in ("issue", "task", "cycle")),
         *("/admin/planning/task/", "/admin/planning/cycle/", f"/admin/planning/cycle/{ids['cycle']}/change/"),
         *("/admin/notices/", "/admin/forges/", "/admin/webhooks/", f"/admin/webhooks/{ids['webhook']}/"),
@@ -162,7 +162,7 @@ def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
         "agent_close_session handoff_cancel mark_read agent_key agent_limits limits_back agent_delete reset "
         "event_export trace_download act act_minutes message bell question notice notice_worker pool_cancel "
         "pool_compact pool_end pool_option pool_turn pool_merge pool_keep pool_queue pool_discard "
-        "pool_approve pool_comment pool_give_back plan_issue_new plan_issue_change task_status plan_comment "
+        "pool_approve pool_comment pool_give_back plan_issue_reopen task_status plan_comment "
         "plan_comment_remove plan_comments_send topic_join topic_close topic_rename topic_export "
         "topic_message".split()
     )

@@ -43,8 +43,6 @@ def test_all_drafts_become_one_message_whose_comments_are_answered(planned: Proj
     on_issue = does(planned, "plan_comment_add", issue_id=1, text="Why not sha512?")
     on_all = does(planned, "plan_comment_add", text="Too long.")
     gone = does(planned, "plan_comment_add", text="Never mind.")["comment_id"]
-    comment_edit = {"comment_id": on_all["comment_id"], "text": "Too short."}
-    assert runner.run(PLANNING, OPERATOR, "plan_comment_edit", comment_edit)["ok"]
     assert runner.run(PLANNING, OPERATOR, "plan_comment_remove", {"comment_id": gone})["ok"]
     assert planned.call("plan_comments", agent="ana")["comments"] == [], "drafts are the operators'"
     before = len(mail_of(call, "ana"))
@@ -55,7 +53,7 @@ def test_all_drafts_become_one_message_whose_comments_are_answered(planned: Proj
     assert message["subject"] == "2 comments on your plan: Parser"
     quote = "| Which\n| hash?\n| Decided: sha256"
     assert f"1. {on_issue['comment_id']}, about issue 1\n{quote}\nolga: Why not sha512?" in message["body"]
-    assert f"2. {on_all['comment_id']}, about all of it\nolga: Too short." in message["body"]
+    assert f"2. {on_all['comment_id']}, about all of it\nolga: Too long." in message["body"]
     said = {"comment_id": on_issue["comment_id"], "outcome": "declined", "words": "It is slower."}
     other = runner.run(PLANNING, LOCAL, "plan_comment_answer", {**said, "agent_id": "bob"})
     assert other["error"]["code"] == "NOT_OWNER"
@@ -63,7 +61,8 @@ def test_all_drafts_become_one_message_whose_comments_are_answered(planned: Proj
     rows = planned.call("plan_comments")["comments"]
     assert [(row["outcome"], row["words"]) for row in rows] == [("declined", "It is slower."), (None, "")]
     assert operates(planned, "plan_comments_send")["error"]["code"] == "INVALID_TRANSITION"
-    assert runner.run(PLANNING, OPERATOR, "plan_comment_edit", comment_edit)["error"]["code"] == "INVALID_TRANSITION"
+    sent = {"comment_id": on_all["comment_id"]}
+    assert runner.run(PLANNING, OPERATOR, "plan_comment_remove", sent)["error"]["code"] == "INVALID_TRANSITION"
 
 
 def test_it_goes_to_whom_an_operator_names_if_nobody_holds_the_plan(nexus: Project, team: None) -> None:
@@ -94,12 +93,11 @@ def test_a_plan_whose_file_is_gone_leaves_its_comments_to_no_other(planned: Proj
     assert does(planned, "plan_comments")["comments"] == []
 
 
-def test_no_draft_grows_beyond_what_a_message_holds(planned: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drafts_are_no_more_than_what_a_message_holds(planned: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comments, "LARGEST_MESSAGE", 2_000)
-    drafted = does(planned, "plan_comment_add", text="Too long.")["comment_id"]
-    grown = runner.run(PLANNING, OPERATOR, "plan_comment_edit", {"comment_id": drafted, "text": "x" * 2_000})
-    assert grown["error"]["code"] == "CONTENT_TOO_LARGE"
-    assert does(planned, "plan_comments")["comments"][0]["text"] == "Too long."
+    does(planned, "plan_comment_add", text="Too long.")
+    assert operates(planned, "plan_comment_add", text="x" * 2_000)["error"]["code"] == "CONTENT_TOO_LARGE"
+    assert [row["text"] for row in does(planned, "plan_comments")["comments"]] == ["Too long."]
 
 
 @pytest.mark.parametrize("name", ["plan_comment_add", "plan_comments_send"])

@@ -227,31 +227,10 @@ def test_it_shows_what_roles_found_about_an_issue(project: Project, browser: Bro
         assert "tester" in text and "It is slow. &lt;script&gt;alert" in text and "<script>alert" not in text
 
 
-def test_it_adds_renames_reopens_and_removes_an_issue(project: Project, browser: Browser) -> None:
-    form = {"title": "Which tests?", "seen": "2"}
-    assert "The issue is added." in send(browser, f"{place()}/issue/", **form)
-    send(browser, f"{place()}/issue/", **form)
-    assert [row.title for row in Issue.objects.order_by("number")] == ["Which grammar?", "Which cache?", "Which tests?"]
-    change = f"issues/{issue(3).pk}/change/"
-    assert "The issue is renamed." in send(browser, change, action="edit", title="Which checks?")
-    assert issue(3).title == "Which checks?"
-    send(browser, f"issues/{issue(1).pk}/change/", action="reopen")
+def test_it_reopens_an_issue(project: Project, browser: Browser) -> None:
+    assert "The issue is open again." in send(browser, f"issues/{issue(1).pk}/reopen/")
     assert issue(1).decision is None and "how_agents" not in project.read("state/plan.json")["issues"][0]
-    assert "The issue is removed." in send(browser, change, action="remove")
-    assert len(project.read("state/plan.json")["issues"]) == 2 and acted() == ["plan_update"] * 4
-    assert browser.post(f"/admin/plan/{change}", {"action": "remove"}).status_code == 404
-
-
-def test_it_starts_a_plan_once_and_archives_none_that_was_not_shown(project: Project, browser: Browser) -> None:
-    form = page(browser, f"{place()}/start/")
-    assert "A plan is active here" in form
-    seen = re.search(r'name="seen" value="([^"]+)"', form)
-    assert seen
-    given = {"topic": "Cache", "issues": "One\r\n\r\n Two ", "research_summary": "", "seen": seen[1]}
-    assert "The plan is begun." in send(browser, f"{place()}/start/", **given)
-    assert [row.title for row in Issue.objects.order_by("number")] == ["One", "Two"]
-    assert "has changed since" in send(browser, f"{place()}/start/", **given)
-    assert Plan.objects.get().number == 2 and Cycle.objects.count() == 1 and acted() == ["plan_start"]
+    assert acted() == ["plan_update"]
 
 
 def test_it_closes_the_cycle_after_asking_and_once(project: Project, browser: Browser) -> None:
@@ -363,23 +342,18 @@ def test_it_shows_a_task_of_a_closed_cycle_without_forms(project: Project, brows
 def forms(project: Project) -> list[tuple[str, str]]:
     """Each form's path and a field of it that takes text."""
     return [
-        (f"{place()}/issue/", "title"),
         (f"{place()}/task/", "title"),
         (f"{place()}/task/", "context"),
         (f"{place()}/task/", "deps"),
         (f"{place()}/task/", "owner"),
         (f"issues/{issue(2).pk}/", "summary"),
-        (f"issues/{issue(2).pk}/change/", "title"),
         (f"tasks/{task(1).pk}/", "title"),
         (f"tasks/{task(1).pk}/", "context"),
         (f"tasks/{task(1).pk}/", "plan_issue"),
-        (f"{place()}/start/", "topic"),
-        (f"{place()}/start/", "issues"),
-        (f"{place()}/start/", "research_summary"),
     ]
 
 
-FILLED = {"topic": "T", "title": "T", "context": "C", "action": "edit", "summary": "S"}
+FILLED = {"title": "T", "context": "C", "summary": "S"}
 
 
 def state() -> list[Any]:
@@ -390,7 +364,7 @@ def test_it_takes_no_form_that_is_empty(project: Project, browser: Browser) -> N
     before = state()
     for path in dict.fromkeys(path for path, _ in forms(project)):
         if path != f"tasks/{task(1).pk}/":
-            assert 'role="alert"' in send(browser, path, action="edit"), path
+            assert 'role="alert"' in send(browser, path), path
     assert state() == before
 
 
@@ -417,10 +391,9 @@ def test_it_runs_nothing_of_what_is_typed_and_shows_it_as_text(project: Project,
 def test_it_answers_a_form_about_what_is_gone_with_not_found(project: Project, browser: Browser) -> None:
     for path in (
         "issues/999/",
-        "issues/999/change/",
+        "issues/999/reopen/",
         "tasks/tsk_none/",
         "tasks/tsk_none/status/",
-        "none/start/",
         "none/task/",
     ):
         assert browser.post(f"/admin/plan/{path}", {}).status_code == 404, path
@@ -428,9 +401,8 @@ def test_it_answers_a_form_about_what_is_gone_with_not_found(project: Project, b
 
 def test_it_leads_who_comes_by_the_address_of_an_act_to_its_page(project: Project, browser: Browser) -> None:
     for name, argument in (
-        ("plan_issue_change", issue(1).pk),
+        ("plan_issue_reopen", issue(1).pk),
         ("task_status", task(1).pk),
-        ("plan_issue_new", place()),
     ):
         assert browser.get(reverse(f"admin:{name}", args=[argument])).status_code == 302
 

@@ -66,20 +66,6 @@ def add(*, project_root: str, issue_id: int | None, text: str, operator: str) ->
     return drafted
 
 
-def edit(*, comment_id: str, text: str) -> PlanComment:
-    """Change the text of a draft. Raises NOT_FOUND, VALIDATION_ERROR, INVALID_TRANSITION once it is sent, and
-    CONTENT_TOO_LARGE for more than one message holds."""
-    check_text(text)
-    with write():
-        draft = _draft(comment_id)
-        draft.text = text
-        plan = documents.active_plan(draft.workspace_id)
-        if plan is not None and plan.number == draft.plan_number:
-            _message(plan, [draft if each.pk == draft.pk else each for each in _drafts(plan)])
-        draft.save(update_fields=["text"])
-    return draft
-
-
 def remove(*, comment_id: str) -> None:
     """Delete a draft. Raises NOT_FOUND, and INVALID_TRANSITION once it is sent."""
     with write():

@@ -71,12 +71,6 @@ class Command(VerbsCommand):
                 examples=['nexus plan comment "Why not sha512?" --issue 1'],
             ),
             Verb(
-                "edit-comment",
-                operation="plan_comment_edit",
-                words=[COMMENT, Option("text", spelled="TEXT", help="What you say instead.")],
-                examples=['nexus plan edit-comment comment_… "Why sha256?"'],
-            ),
-            Verb(
                 "remove-comment",
                 operation="plan_comment_remove",
                 words=[COMMENT],
