@@ -146,7 +146,7 @@ class Handoff(VerifiedWork, models.Model):
         indexes = [
             models.Index(fields=["workspace", "status", "created_event_id"], name="handoffs_by_status"),
             models.Index(fields=["workspace", "handoff_id"], name="handoffs_by_workspace"),
-            models.Index(  # the rest of it is all that a timeline of many reads
+            models.Index(  # by its first two; the other columns are of an earlier timeline
                 fields=[
                     *("workspace", "updated_at", "created_at", "status", "claimed_by", "claimed_at"),
                     *("lease_expires_at", "handoff_id"),

@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coordination.log.selectors import first_event_at
 from coordination.models import Event, RetentionPass
+from handoffs import timeline as handoffs_timeline
 from handoffs.spans import BEGINS, Doing, Span, Step, spans
 from handoffs.timeline import course, spans_of
 from nexus.core.apps import event_types
@@ -136,7 +138,7 @@ def test_it_shows_what_touches_a_window_whole(call: Call, project: str, offer: O
     later = offer()
     call("handoff_complete", project_root=project, handoff_id=long, agent_id="bob", result="")
 
-    found = course(NOON + 3 * MINUTE, now() + MINUTE, cell=MINUTE, parts=10).spans
+    found = course(NOON + 3 * MINUTE, now() + MINUTE).spans
 
     seen = {span.handoff_id: (span.doing, span.start, span.end) for span in found}
     assert seen == {
@@ -153,8 +155,28 @@ def test_it_shows_in_a_window_of_the_past_what_went_on_then(
     call("handoff_claim", project_root=project, handoff_id=handoff, agent_id="bob")
     clock.move_to(NOON + 4 * MINUTE)
     call("handoff_complete", project_root=project, handoff_id=handoff, agent_id="bob", result="")
-    (span,) = course(NOON + MINUTE, NOON + 2 * MINUTE, cell=MINUTE, parts=10).spans
+    (span,) = course(NOON + MINUTE, NOON + 2 * MINUTE).spans
     assert (span.doing, span.agent_id, span.start) == (Doing.CLAIMED, "bob", NOON)
+
+
+def test_it_shows_the_newest_of_more_steps_than_it_reads(
+    call: Call, project: str, offer: Offer, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handoff, over = offer(), offer()
+    for minute, name in enumerate(("claim", "start", "complete"), 1):
+        clock.move_to(NOON + minute * MINUTE)
+        more = {"result": ""} if name == "complete" else {}
+        call(f"handoff_{name}", project_root=project, handoff_id=handoff, agent_id="bob", **more)
+    call("handoff_cancel", project_root=project, handoff_id=over, agent_id="ana")
+    assert course(NOON - MINUTE, now() + MINUTE).cut is None
+
+    monkeypatch.setattr(handoffs_timeline, "STEPS", 3)
+
+    found = course(NOON - MINUTE, now() + MINUTE)
+    assert found.cut == NOON + 2 * MINUTE
+    assert [(span.handoff_id, span.doing, span.start) for span in found.spans] == [
+        (handoff, Doing.WORKING, NOON + 2 * MINUTE), (over, Doing.WAITING, NOON),
+    ]  # fmt: skip
 
 
 def test_it_finds_the_first_event_of_a_time_in_a_log_with_gaps(

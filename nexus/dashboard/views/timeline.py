@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, partial
 from itertools import groupby
@@ -59,7 +59,7 @@ def timeline(request: HttpRequest) -> TemplateResponse:
     live, window = _window(filters, moment)
     narrow = lanes.gathered_of(min(Agent.objects.count(), LANES))
     cell = window.length * (2 * narrow / 100)
-    found = course(window.since, window.until, cell=cell, parts=lanes.CELLS, workspace_id=workspace_id)
+    found = course(window.since, window.until, workspace_id=workspace_id)
     sends, sends_cut = inbox_monitoring.sends(window.since, window.until, workspace_id=workspace_id)
     if agent_id := filters.text("agent"):
         found, sends = _agent_course(agent_id, found, sends)
@@ -84,7 +84,8 @@ def timeline(request: HttpRequest) -> TemplateResponse:
         titles=titles,
         rows=rows,
         unlisted=len(every) - len(rows),
-        outlined=found.outline is not None or work.counted,
+        handoffs_cut=found.cut,
+        counted=work.counted,
         sends_cut=sends_cut,
         log_begins=oldest if oldest and oldest > window.since else None,
         unknown_until=window.at(oldest, 0),
@@ -125,10 +126,7 @@ def _agent_course(
     spans = [
         span for span in found.spans if agent_id == span.agent_id or (not span.agent_id and span.handoff_id in its)
     ]
-    outline = found.outline
-    if outline is not None:
-        outline = replace(outline, counted=[each for each in outline.counted if each.agent_id == agent_id], waited=[])
-    return Course(spans, outline), [send for send in sends if agent_id in send[:2]]
+    return Course(spans, found.cut), [send for send in sends if agent_id in send[:2]]
 
 
 def _window(filters: TimelineFilters, moment: datetime) -> tuple[bool, Window]:
@@ -193,25 +191,19 @@ def _picture(
     for span in spans:
         by_lane[span.agent_id].append(span)
     waiting = by_lane.pop(None, [])
-    claims = [(each[0], Doing.CLAIMED, each[1], each[2]) for each in found.outline.counted] if found.outline else []
-    beginnings: list[tuple[str, str, int, int]] = [*claims, *work.counted]
-    did = _did(by_lane, beginnings, sends, steps)
+    did = _did(by_lane, work.counted, sends, steps)
     busiest = sorted(sorted(did, key=lambda name: (-did[name], name))[:LANES])
     among = set(busiest)
     counted: dict[str | None, dict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
-    for agent_id, doing, cell, count in beginnings:
+    for agent_id, doing, cell, count in work.counted:
         if agent_id in among:
             counted[agent_id][cell][doing] += count
     of_each: dict[str | None, list[lanes.Span]] = {name: by_lane.get(name, []) for name in busiest}
-    draw = partial(lanes.lanes, window=window, narrow=narrow if beginnings else lanes.NARROWEST, counted=counted)
-    if found.outline:
-        crowd = found.outline.waited
+    draw = partial(lanes.lanes, window=window, narrow=narrow if work.counted else lanes.NARROWEST, counted=counted)
+    drawn = draw({None: waiting, **of_each})
+    crowd = lanes.depth(waiting, window) if drawn[0].blocks else []
+    if crowd:
         drawn = draw({None: [], **of_each})
-    else:
-        drawn = draw({None: waiting, **of_each})
-        crowd = lanes.depth(waiting, window) if drawn[0].blocks else []
-        if crowd:
-            drawn = draw({None: [], **of_each})
     between = [send for send in sends if send[0] in among and send[1] in among and send[0] != send[1]]
     arrows, unsent = lanes.arrows(between, window)
     at = {lane.name: lane for lane in drawn}
