@@ -13,7 +13,6 @@ from django.db.models import Q
 from pydantic_core import to_json
 
 from coordination.ids import new_id
-from nexus.core.database.prepared import Select, Slot, Update, insert
 from nexus.planning import directory, notices, rules, schemas, submissions
 from nexus.planning.models import Board, Cycle, Issue, MirroredFile, Plan, Task, TaskStatus
 from nexus.planning.notices import emit_event
@@ -41,29 +40,11 @@ TASK_COLUMNS = {
     "created_at": "stamp",
     "extra": "extra",
 }
-CHANGED_OF_ISSUE = ("position", "title", "status", *ISSUE_FIELDS, "extra", "decided_by", "decided_at")
 CHANGED = (
     "position",
     *submissions.KEPT,
     *(column for column in TASK_COLUMNS.values() if column not in ("number", "status")),
 )
-
-_plan = Select(lambda: Plan.objects.filter(pk=Slot("workspace_id")))
-_issues = Select(
-    lambda: (
-        Issue.objects.filter(plan_id=Slot("workspace_id"))
-        .order_by("position", "number")
-        .values_list(*ISSUE_COLUMNS.values())
-    )
-)
-_board = Select(lambda: Board.objects.filter(pk=Slot("workspace_id")))
-_tasks = Select(lambda: Task.objects.current(Slot("workspace_id")).values_list(*TASK_COLUMNS.values()))
-# Prepared statements: a file may change thousands of rows, and writers wait for each batch.
-_change = Update(lambda: Task.objects.filter(pk=Slot("pk")), **{name: Slot(name) for name in CHANGED})
-_move = Update(lambda: Task.objects.filter(pk=Slot("pk")), position=Slot("position"))
-_change_issue = Update(lambda: Issue.objects.filter(pk=Slot("pk")), **{name: Slot(name) for name in CHANGED_OF_ISSUE})
-_list_cycle = Update(lambda: Cycle.objects.filter(pk=Slot("pk")), position=Slot("position"))
-_end = Update(lambda: Task.objects.filter(pk=Slot("pk")), closed_at=Slot("moment"), updated_at=Slot("moment"))
 
 
 @dataclass(frozen=True)
@@ -108,7 +89,7 @@ def _with_extra(document: dict[str, Any], extra: dict[str, Any] | None) -> dict[
 
 def active_plan(workspace_id: str) -> Plan | None:
     """Return the active plan; None without one."""
-    return _plan.first(workspace_id=workspace_id)
+    return Plan.objects.filter(pk=workspace_id).first()
 
 
 def plan_document(workspace_id: str) -> PlanDocument | None:
@@ -116,7 +97,8 @@ def plan_document(workspace_id: str) -> PlanDocument | None:
     plan = active_plan(workspace_id)
     if plan is None:
         return None
-    issues = [_entry(ISSUE_COLUMNS, row) for row in _issues(workspace_id=workspace_id)]
+    rows = Issue.objects.filter(plan_id=workspace_id).order_by("position", "number")
+    issues = [_entry(ISSUE_COLUMNS, row) for row in rows.values_list(*ISSUE_COLUMNS.values())]
     document: dict[str, Any] = {"id": plan.number, "topic": plan.topic, "issues": issues}
     if plan.research_summary is not None:
         document["research_summary"] = plan.research_summary
@@ -126,7 +108,7 @@ def plan_document(workspace_id: str) -> PlanDocument | None:
 
 def open_board(workspace_id: str) -> Board | None:
     """Return the common fields of the open cycle's tasks; None without tasks."""
-    return _board.first(workspace_id=workspace_id)
+    return Board.objects.filter(pk=workspace_id).first()
 
 
 def tasks_document(workspace_id: str) -> TasksDocument | None:
@@ -134,7 +116,8 @@ def tasks_document(workspace_id: str) -> TasksDocument | None:
     board = open_board(workspace_id)
     if board is None:
         return None
-    tasks = [_entry(TASK_COLUMNS, row) for row in _tasks(workspace_id=workspace_id)]
+    rows = Task.objects.current(workspace_id).values_list(*TASK_COLUMNS.values())
+    tasks = [_entry(TASK_COLUMNS, row) for row in rows]
     document = {"goal": board.goal, "decisions": board.decisions, "tasks": tasks}
     return cast(TasksDocument, _with_extra(document, board.extra))
 
@@ -258,10 +241,7 @@ def _change_issues(workspace_id: str, part: Sequence[tuple[int, IssueEntry]], mo
         issue.position, issue.title, issue.status = position, entry["title"], entry["status"]
         for field in (*ISSUE_FIELDS, "extra"):
             setattr(issue, field, entry.get(field))
-        if issue.pk is None:
-            insert(issue)
-        else:
-            _change_issue(pk=issue.pk, **{name: getattr(issue, name) for name in CHANGED_OF_ISSUE})
+        issue.save()
 
 
 def _import_tasks(workspace_id: str, document: TasksDocument | None) -> Import:
@@ -336,7 +316,7 @@ def _notify_owners(workspace_id: str, owned: Sequence[tuple[tuple[str, ...], lis
 def _remove_tasks(workspace_id: str, numbers: Sequence[int], moment: datetime) -> None:
     for task in Task.objects.current(workspace_id).filter(number__in=numbers):
         submissions.leave(task)
-        _end(pk=task.pk, moment=moment)
+        Task.objects.filter(pk=task.pk).update(closed_at=moment, updated_at=moment)
         emit_event(workspace_id, "task.removed", None, moment, task=task, source="file")
 
 
@@ -358,7 +338,7 @@ def _change_tasks(
             column: given.get(name) for name, column in TASK_COLUMNS.items() if given.get(name) != former.get(name)
         }
         if task is not None and not differs:
-            _move(pk=task.pk, position=position)
+            Task.objects.filter(pk=task.pk).update(position=position)
             continue
         new = task is None
         if task is None:
@@ -375,10 +355,7 @@ def _change_tasks(
         moves = status != was and not submits
         if moves:
             submissions.enter(task, status, moment)
-        if new:
-            insert(task)
-        else:
-            _change(pk=task.pk, **{name: getattr(task, name) for name in CHANGED})
+        task.save(force_insert=new, update_fields=None if new else CHANGED)
         what = "task.added" if new else "task.completed" if moves and status == "completed" else "task.updated"
         emit_event(workspace_id, what, None, moment, task=task, source="file")
         if submits and not task.is_submitted:
@@ -415,8 +392,8 @@ def _list_cycles(
 ) -> None:
     before = dict(Cycle.objects.in_history().filter(workspace_id=workspace_id).values_list("pk", "position"))
     after = {cycle.pk: position for position, cycle in enumerate(cycles, start=1)}
-    changed = [{"pk": pk, "position": after.get(pk)} for pk in before | after if before.get(pk) != after.get(pk)]
-    _list_cycle.each(changed)
+    changed = [Cycle(pk=pk, position=after.get(pk)) for pk in before | after if before.get(pk) != after.get(pk)]
+    Cycle.objects.bulk_update(changed, ["position"], batch_size=AT_ONCE)
     MirroredFile.objects.update_or_create(
         workspace_id=workspace_id, machine=directory.machine(), name=schemas.HISTORY.path, defaults={"extra": extra}
     )

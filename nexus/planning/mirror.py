@@ -23,7 +23,6 @@ from django.db import DatabaseError, connection, transaction
 from coordination.services import workspaces
 from coordination.services.workspaces import ProjectDirectory
 from nexus.core.clock import now
-from nexus.core.database.prepared import Select, Slot, Update, insert
 from nexus.core.database.store import write
 from nexus.core.operations.errors import Code, NexusError
 from nexus.planning import directory, schemas
@@ -45,8 +44,6 @@ MAKE_ROOM = {
 }
 FILES: Mapping[str, Kept] = {kept.file.path: kept for kept in KEPT_FILES}
 
-_mirrored = Select(lambda: MirroredFile.objects.filter(workspace_id=Slot("workspace_id"), machine=Slot("machine")))
-_keep_ours = Update(lambda: MirroredFile.objects.filter(pk=Slot("row")), ours=Slot("ours"), behind=Slot("behind"))
 _stamps: dict[tuple[str, str], tuple[str, str]] = {}  # by root and path: a large file's stamp, and its digest
 
 
@@ -233,7 +230,7 @@ class _Look:
         except NexusError:
             if row is not None and not (row.behind and "" in row.ours):
                 with write(self.project.workspace_id):
-                    _keep_ours(row=row.pk, ours=["", _newest(row)], behind=True)
+                    _keep_ours(row, ["", _newest(row)], behind=True)
             raise
         return document
 
@@ -303,7 +300,8 @@ def _mib(size: int) -> str:
 
 
 def _rows(workspace_id: str) -> dict[str, MirroredFile]:
-    return {row.name: row for row in _mirrored(workspace_id=workspace_id, machine=directory.machine())}
+    rows = MirroredFile.objects.filter(workspace_id=workspace_id, machine=directory.machine())
+    return {row.name: row for row in rows}
 
 
 def _leave_behind(workspace_id: str, path: str, row: MirroredFile | None, digests: Sequence[str]) -> None:
@@ -315,9 +313,13 @@ def _leave_behind(workspace_id: str, path: str, row: MirroredFile | None, digest
 def _keep(workspace_id: str, path: str, row: MirroredFile | None, ours: list[str], *, behind: bool) -> None:
     if row is None:
         machine = directory.machine()
-        insert(MirroredFile(workspace_id=workspace_id, machine=machine, name=path, ours=ours, behind=behind))
+        MirroredFile.objects.create(workspace_id=workspace_id, machine=machine, name=path, ours=ours, behind=behind)
     else:
-        _keep_ours(row=row.pk, ours=ours, behind=behind)
+        _keep_ours(row, ours, behind=behind)
+
+
+def _keep_ours(row: MirroredFile, ours: list[str], *, behind: bool) -> None:
+    MirroredFile.objects.filter(pk=row.pk).update(ours=ours, behind=behind)
 
 
 def _rendered(project: ProjectDirectory, behind: Mapping[str, str]) -> dict[str, bytes | None]:
@@ -338,7 +340,7 @@ def _rendered(project: ProjectDirectory, behind: Mapping[str, str]) -> dict[str,
             if {path: row.ours for path, row in rows.items() if path in behind} == before:
                 for path in before:
                     ours = list(dict.fromkeys([behind[path], digests[path]]))
-                    _keep_ours(row=rows[path].pk, ours=ours, behind=False)
+                    _keep_ours(rows[path], ours, behind=False)
                 return {path: text for path, text in texts.items() if digests[path] != behind[path]}
     raise NexusError(PlanningCode.STATE_BUSY, "Handoffs change the tasks faster than their file can be written.")
 

@@ -12,7 +12,6 @@ from coordination.comments import AbstractComment, answered_once_sent
 from coordination.models import ID_LENGTH, Workspace, not_empty, one_of
 from handoffs import checks
 from handoffs.models import UNFINISHED, AbstractCheckRun, CheckedWork, CheckState, VerifiedWork
-from nexus.core.database.prepared import Slot
 
 STREAM = "planning"  # of the event log
 STREAMS = {STREAM: "plans, tasks and cycles"}
@@ -130,7 +129,7 @@ class Board(models.Model):
 class TaskQuerySet(models.QuerySet["Task"]):
     """Tasks by cycle."""
 
-    def current(self, workspace_id: str | Slot) -> TaskQuerySet:
+    def current(self, workspace_id: str) -> TaskQuerySet:
         """Those of the open cycle, in their order."""
         return self.filter(workspace_id=workspace_id, closed_at=None).order_by("position", "number")
 

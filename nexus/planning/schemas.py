@@ -27,7 +27,7 @@ T = TypeVar("T")
 STRICT = ConfigDict(strict=True, extra="forbid")
 MOST_ISSUES = 1_000  # of a plan
 MOST_TASKS = 10_000  # of a cycle
-MOST_CYCLES = 5_000  # of a history: one transaction of 50 ms gives all of them their positions
+MOST_CYCLES = 5_000  # of a history: one transaction gives all of them their positions
 MOST_VALUES = 2_000_000  # of a file: more than any plan has, parsed in less than a second
 VERSION = "schema_version"  # the field that later versions write into a cycle
 LATER = "1.0"  # its value

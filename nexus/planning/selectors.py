@@ -16,7 +16,6 @@ from django.db.models.functions import Cast
 
 from coordination.debts import Debt
 from handoffs import lifecycle
-from nexus.core.database.prepared import Select, Slot
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.validation import unstorable
 from nexus.planning import rules, schemas
@@ -26,13 +25,6 @@ from nexus.planning.schemas import PlanDocument, TasksDocument
 
 AT_ONCE = 500  # numbers in one query
 
-_waiting = Select(lambda: Task.objects.current(Slot("workspace_id")).values_list("number", "deps", "status"))
-_held_or_checked = Select(
-    lambda: Task.objects.current(Slot("workspace_id")).filter(
-        Q(held_by__isnull=False) | Q(acceptance_criteria__isnull=False) | Q(verifier__isnull=False)
-    )
-)
-_numbered = Select(lambda: Task.objects.current(Slot("workspace_id")).filter(number=Slot("number")))
 MOST_OWED = 1_000
 
 
@@ -62,12 +54,12 @@ def progress(tasks: TasksDocument) -> Progress:
 
 def numbered(workspace_id: str, number: int) -> Task | None:
     """Return the task of the open cycle with this number."""
-    return _numbered.first(workspace_id=workspace_id, number=number) if number > 0 else None
+    return Task.objects.current(workspace_id).filter(number=number).first() if number > 0 else None
 
 
 def dependencies(workspace_id: str) -> tuple[dict[int, list[int]], dict[int, str]]:
     """Return the dependencies of each task of the open cycle, and its status."""
-    rows = _waiting(workspace_id=workspace_id)
+    rows = list(Task.objects.current(workspace_id).values_list("number", "deps", "status"))
     return {row[0]: row[1] for row in rows}, {row[0]: row[2] for row in rows}
 
 
@@ -113,7 +105,8 @@ def ready_among(tasks: Collection[Task]) -> list[Task]:
 
 def held_or_checked(workspace_id: str) -> list[Task]:
     """Return the tasks of the open cycle that an agent holds by a handoff, and those whose results are checked."""
-    return _held_or_checked(workspace_id=workspace_id)
+    named = Q(held_by__isnull=False) | Q(acceptance_criteria__isnull=False) | Q(verifier__isnull=False)
+    return list(Task.objects.current(workspace_id).filter(named))
 
 
 def cycles(workspace_id: str | None, query: str | None) -> QuerySet[Cycle]:

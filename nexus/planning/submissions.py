@@ -11,19 +11,17 @@ from datetime import datetime
 from django.db.models import QuerySet
 
 from handoffs import check_runs, checks
-from nexus.core.database.prepared import Slot, Update
 from nexus.planning import notices, selectors
 from nexus.planning.models import Task, TaskCheckRun, TaskStatus
 from nexus.planning.notices import emit_event
 
 KEPT = ("status", "claim_epoch", "begun_at", "submitted_at", "submitted_by", "updated_at")
-_keep = Update(lambda: Task.objects.filter(pk=Slot("task_key")), **{name: Slot(name) for name in KEPT})
 
 
 def keep(task: Task, moment: datetime) -> None:
     """Store the status of a task and all that goes with it."""
     task.updated_at = moment
-    _keep(task_key=task.task_key, **{name: getattr(task, name) for name in KEPT})
+    task.save(update_fields=KEPT)
 
 
 def runs_of(task: Task) -> QuerySet[TaskCheckRun]:

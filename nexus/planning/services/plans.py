@@ -8,7 +8,6 @@ from django.db.models import Max
 
 from coordination.services.workspaces import ProjectDirectory
 from nexus.core.clock import iso_milliseconds
-from nexus.core.database.prepared import Select, Slot, Update
 from nexus.core.limits import json_within_limit, within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.planning import documents
@@ -18,14 +17,6 @@ from nexus.planning.notices import emit_event
 from nexus.planning.schemas import MOST_ISSUES, PLAN, analyses
 from nexus.planning.services.changes import Actor, changing
 from nexus.planning.services.cycles import archive_plan
-
-DECIDED = ("status", *documents.ISSUE_FIELDS, "decided_by", "decided_at")  # columns of an issue
-
-_issues = Select(lambda: Issue.objects.filter(plan_id=Slot("plan_id"), number=Slot("number")))
-_undecided = Select(
-    lambda: Issue.objects.filter(plan_id=Slot("plan_id"), status=IssueStatus.PENDING).order_by("position", "number")
-)
-_decide = Update(lambda: Issue.objects.filter(pk=Slot("pk")), **{name: Slot(name) for name in DECIDED})
 
 
 def start(
@@ -122,8 +113,8 @@ def decide(
             if given is not None:
                 setattr(issue, name, given)
         issue.decided_by, issue.decided_at = by.signature, change.moment
-        _decide(**{name: getattr(issue, name) for name in ("pk", *DECIDED)})
-        left = _undecided(plan_id=plan.pk)
+        issue.save()
+        left = list(plan.issues.filter(status=IssueStatus.PENDING).order_by("position", "number"))
         emit_event(
             plan.workspace_id,
             "plan.decided",
@@ -174,7 +165,7 @@ def _active(project: ProjectDirectory) -> Plan:
 
 
 def _issue(plan: Plan, issue_id: int) -> Issue:
-    issue = _issues.first(plan_id=plan.pk, number=issue_id) if issue_id > 0 else None
+    issue = plan.issues.filter(number=issue_id).first() if issue_id > 0 else None
     if issue is None:
         raise NexusError(Code.NOT_FOUND, f"Issue {issue_id} not found", {"issue_id": issue_id})
     return issue

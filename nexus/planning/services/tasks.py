@@ -12,7 +12,6 @@ from coordination.selectors import require_agent
 from coordination.services.workspaces import ProjectDirectory
 from handoffs import checks, lifecycle
 from nexus.core.clock import iso_milliseconds
-from nexus.core.database.prepared import Select, Slot, insert
 from nexus.core.limits import json_within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.planning import documents, mirror, notices, rules, selectors, submissions
@@ -22,9 +21,6 @@ from nexus.planning.schemas import MOST_TASKS, TASKS, has_later_owner
 from nexus.planning.services.changes import Actor, changing
 
 TESTED = frozenset({"acceptance_criteria", "verifier"})
-
-_highest = Select(lambda: Task.objects.current(Slot("workspace_id")).order_by("-number").values_list("number"))
-_last = Select(lambda: Task.objects.current(Slot("workspace_id")).reverse().values_list("position", "extra"))
 
 
 class NewTask(NamedTuple):
@@ -73,8 +69,9 @@ def add(
             raise invalid(f"A cycle has {MOST_TASKS} tasks at most; close it with task_close.", field="title")
         if strict and new.deps:
             _check_there(new.deps, selectors.dependencies(workspace_id)[0])
-        (number,) = _highest.first(workspace_id=workspace_id) or (0,)
-        last, beside = _last.first(workspace_id=workspace_id) or (0, None)
+        current = Task.objects.current(workspace_id)
+        number = current.order_by("-number").values_list("number", flat=True).first() or 0
+        last, beside = current.reverse().values_list("position", "extra").first() or (0, None)
         change.adds[TASKS.path] += documents.length(new._asdict(), goal, decisions)
         later = by.later or has_later_owner({"extra": beside or {}})  # as the tasks before it
         task = Task(
@@ -89,7 +86,7 @@ def add(
             extra={"owner": {} if tier is None else {"resume_tier": tier}} if later else None,
             **new._asdict(),
         )
-        insert(task)
+        task.save(force_insert=True)
         emit_event(workspace_id, "task.added", by.name, change.moment, task=task, owner=task.owner)
         notices.notify_ready(selectors.ready_among([task]), by.name, change.moment)
     return task, warnings(task)
