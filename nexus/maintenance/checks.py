@@ -160,18 +160,17 @@ def header(home: Home) -> Iterator[Finding]:
     if not size:
         yield Finding(
             "The file is empty.",
-            "It is a store that was never written, or one cut to nothing. Delete it to start afresh, or restore a "
-            "backup.",
+            f"It is a store that was never written, or one cut to nothing: then delete it. {what_helps(home)}",
         )
     elif expected is None:
         yield Finding(
             "The file is not an SQLite database, or its beginning was overwritten.",
-            "If it never was a store, point --db-path at the right file. If it was, restore a backup.",
+            f"If it never was a store, point --db-path at the right file. If it was: {what_helps(home)}",
         )
     elif size < expected:
         yield Finding(
             f"The file was cut short: {size} bytes of {expected} are left.",
-            "The rest is lost. Restore a backup.",
+            what_helps(home),
         )
 
 
@@ -186,13 +185,14 @@ def expected_size(database: Path) -> int | None:
     return int.from_bytes(start[28:32], "big") * (65536 if page == 1 else page)
 
 
-def newest_backup(home: Home) -> str:
-    """Return a sentence about the newest valid backup in the home, to end an advice with."""
+def what_helps(home: Home) -> str:
+    """Return the advice for a store that is damaged: which backup to restore, or what may read the rest."""
+    stop = "Stop every Nexus process before more is written."
     for path in sorted(home.path.glob("backups/*.db"), key=lambda path: path.stat().st_mtime, reverse=True):
         with contextlib.suppress(NexusError, OSError, sqlite3.Error):
             checked(path)
-            return f" The newest whole one is {path}: `nexus restore {path}`."
-    return " There is none in the home."
+            return f"{stop} Restore a backup. The newest whole one is {path}: `nexus restore {path}`."
+    return f"{stop} Restore a backup; the home has none. SQLite's own program may read the rest: `.recover` in sqlite3."
 
 
 def _write_back(database: Path) -> None:
@@ -202,7 +202,6 @@ def _write_back(database: Path) -> None:
 
 CLOCK_STEP = timedelta(hours=2)  # tolerated change of the clock
 CLOCK_SLACK = timedelta(minutes=5)
-STOP = "Stop every Nexus process before more is written. Below is what can still be read."
 
 
 def versions(examination: Examination) -> Iterator[Finding]:
@@ -263,7 +262,7 @@ def integrity(examination: FileExamination) -> Iterator[Finding]:
     of_indexes = all(re.search(r"\bindex\b", fault) for fault in faults)
     yield Finding(
         f"The integrity check finds {len(faults)} faults: {'; '.join(faults[:5])}.",
-        "Only indexes are wrong, which are built from the tables again." if of_indexes else STOP,
+        "Only indexes are wrong, which are built from the tables again." if of_indexes else what_helps(examination),
         examination.repair("REINDEX") if of_indexes else None,
         "the indexes were built again",
     )

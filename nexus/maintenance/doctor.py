@@ -17,7 +17,7 @@ from nexus.core.contributions import Finding
 from nexus.core.database.store import store
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.progress import Bar
-from nexus.maintenance import checks, salvage, store_file
+from nexus.maintenance import checks, store_file
 from nexus.maintenance.findings import Examination, FileExamination, Home, ServerExamination
 
 HOME_CHECKS: dict[str, Callable[[Home], Iterator[Finding]]] = {
@@ -78,10 +78,7 @@ def examine(config: CoreSettings, progress: Bar | None = None, *, quick: bool = 
     if not home.database.is_file():
         raise NexusError(Code.DB_ERROR, f"There is no store at {home.database}. Check --home and --db-path.")
     with store_file.explained(f"{home.database} cannot be examined."):
-        found = [*_each(HOME_CHECKS, home), *_each(FILE_CHECKS, home), *_examine_file(home, progress, quick)]
-        if any(diagnosis.check in ("integrity", "file") and not diagnosis.finding.mend for diagnosis in found):
-            found.append(Diagnosis("salvage", _prospects(home)))
-    return found
+        return [*_each(HOME_CHECKS, home), *_each(FILE_CHECKS, home), *_examine_file(home, progress, quick)]
 
 
 def _each(checks: Mapping[str, Callable[[Home], Iterator[Finding]]], home: Home) -> list[Diagnosis]:
@@ -133,20 +130,8 @@ def _examine_file(home: Home, progress: Bar | None, quick: bool) -> list[Diagnos
                 if known is None or store().is_busy(error):
                     raise
                 if known.details["cause"] == "damaged":
-                    met = Finding(f"A damaged page ended the check of {name}, and those after it.", checks.STOP)
-                    return [*found, Diagnosis("integrity", met)]
+                    problem = f"A damaged page ended the check of {name}, and those after it."
+                    return [*found, Diagnosis("integrity", Finding(problem, checks.what_helps(home)))]
                 met = Finding(f"The check of {name} could not read the store, nor those after it.", known.message)
                 return [*found, Diagnosis(name, met)]
     return found
-
-
-def _prospects(home: Home) -> Finding:
-    rows = salvage.readable(home.database)
-    held = ", ".join(f"{count} of {table}" for table, count in rows.items() if count)
-    backup = checks.newest_backup(home)
-    if not held:
-        return Finding("No row of the store can be read.", f"Only a backup helps.{backup}")
-    return Finding(
-        f"What can be read: {held}.",
-        f"`nexus doctor --salvage FILE` writes those rows into a new store, for `nexus restore FILE`.{backup}",
-    )

@@ -124,13 +124,12 @@ def schema(connection: sqlite3.Connection) -> list[tuple[str, str, str | None]]:
     return connection.execute("SELECT type, name, sql FROM sqlite_master ORDER BY type, name").fetchall()
 
 
-def tables(connection: sqlite3.Connection) -> dict[str, str]:
-    """Return the tables that hold rows, with their SQL, in the order of creation; without search indexes and their
-    parts."""
+def tables(connection: sqlite3.Connection) -> list[str]:
+    """Return the tables that hold rows, in the order of creation; without search indexes and their parts."""
     made = connection.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table' ORDER BY rowid").fetchall()
     indexes = [name for name, sql in made if VIRTUAL.match(sql or "")]
     derived = ("sqlite_", *(f"{name}_" for name in indexes))
-    return {name: sql for name, sql in made if name not in indexes and not name.startswith(derived)}
+    return [name for name, _ in made if name not in indexes and not name.startswith(derived)]
 
 
 def row_counts(connection: sqlite3.Connection) -> dict[str, int]:

@@ -20,7 +20,7 @@ from nexus.core.sqlite import shows_damage
 
 FULL_BYTES = 1 << 20  # a disk with less room than this is full, whatever SQLite calls its error
 BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
-DAMAGED = "The store is damaged. Stop Nexus's processes and run `nexus doctor`: it says what can be saved, and how."
+DAMAGED = "The store is damaged. Stop Nexus's processes and run `nexus doctor`: it names the newest whole backup."
 READ_ONLY = "This process may not write the store or its directory. Make both writable for the user it runs as."
 CAUSES: Mapping[int, tuple[str, str]] = {
     sqlite3.SQLITE_CORRUPT: ("damaged", DAMAGED),
@@ -136,7 +136,7 @@ def not_a_store(database: Path) -> NexusError:
     return NexusError(
         Code.DB_ERROR,
         f"{database} is not a Nexus store, or its beginning was overwritten. It was left as it is. "
-        "Choose another --db-path, or run `nexus doctor`: it says what can be saved.",
+        "Choose another --db-path, or run `nexus doctor`: it says what helps.",
         {"cause": "damaged"},
     )
 

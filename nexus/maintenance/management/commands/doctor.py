@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
 
 from nexus.core.cli import Group, NexusCommand
 from nexus.core.config import CoreSettings
-from nexus.core.operations.errors import NexusError, invalid
+from nexus.core.operations.errors import NexusError
 from nexus.core.progress import Bar
-from nexus.maintenance import doctor, salvage
+from nexus.maintenance import doctor
 from nexus.maintenance.doctor import Diagnosis
 from nexus.maintenance.findings import SAMPLED
 
@@ -34,7 +33,6 @@ class Command(NexusCommand):
   nexus doctor
   nexus doctor --fix
   nexus doctor --quick                seconds instead of a minute, on a store of years
-  nexus doctor --salvage saved.db     what can be read of a damaged store, into a new one
 
 exit codes: 0 healthy, or nothing but notes; 1 something was found (and, with --fix, is still there);
             2 the store could not be examined"""
@@ -47,18 +45,11 @@ exit codes: 0 healthy, or nothing but notes; 1 something was found (and, with --
             help="Sample an SQLite file: compare no index with its table, and look for impossible rows, a wrong clock "
             f"and missing events only among the newest {SAMPLED:,} rows of each table.",
         )
-        parser.add_argument("--salvage", type=Path, metavar="FILE", help="Write every readable row into a new store.")
         parser.add_argument("--json", action="store_true", help="Answer one JSON object.")
 
     def run(self, **options: Any) -> None:
         config = CoreSettings.current()
         try:
-            if options["salvage"]:
-                if config.database_url is not None:
-                    raise invalid("--salvage reads the pages of an SQLite file. On PostgreSQL restore a backup.")
-                rows = salvage.save(config.database, options["salvage"].absolute())
-                self._answer(options["json"], {"salvaged": rows}, f"{sum(rows.values())} rows: {options['salvage']}")
-                return
             found = doctor.examine(config, Bar(self.stderr, "doctor"), quick=options["quick"])
             done = {item: doctor.mend(item) for item in found if options["fix"] and item.finding.mend}
             left = doctor.examine(config, Bar(self.stderr, "doctor"), quick=options["quick"]) if done else found
@@ -73,7 +64,9 @@ exit codes: 0 healthy, or nothing but notes; 1 something was found (and, with --
             "left": len(left),
             "left_out": doctor.left_out() if config.database_url else [],
         }
-        self._answer(options["json"], report, "\n".join(self._lines(found, done, config, healthy)))
+        self.stdout.write(
+            json.dumps(report) if options["json"] else "\n".join(self._lines(found, done, config, healthy))
+        )
         sys.exit(HEALTHY if healthy else FINDINGS)
 
     def _lines(
@@ -92,9 +85,6 @@ exit codes: 0 healthy, or nothing but notes; 1 something was found (and, with --
             lines += [f"Left out, for an SQLite file alone has it: {', '.join(doctor.left_out())}."]
         checked = f"healthy ({len(doctor.check_names(config))} checks)" if healthy else "needs attention"
         return [*lines, f"{config.location}: {checked}."]
-
-    def _answer(self, as_json: bool, report: dict[str, Any], text: str) -> None:
-        self.stdout.write(json.dumps(report) if as_json else text)
 
 
 def _entry(item: Diagnosis, done: str | None) -> dict[str, Any]:
