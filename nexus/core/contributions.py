@@ -32,7 +32,7 @@ class RetentionLane:
 
 @dataclass(frozen=True)
 class ExportKind:
-    """A table of a workspace's history; `export` writes it and `replay` reads it."""
+    """A table of a workspace's history; `export` writes it."""
 
     name: str
     model: type[Model]

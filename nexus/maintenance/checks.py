@@ -287,16 +287,16 @@ def event_ids(examination: FileExamination) -> Iterator[Finding]:
     """Check that event ids have no gaps. Only retention removes events, the oldest first.
 
     Not a gap: ids before the oldest event, once a retention pass ran; ids beside events that are at most two hours
-    younger than the oldest (the clock may have been moved); and ids up to the end of a replayed history.
+    younger than the oldest (the clock may have been moved); and ids up to the end of a restored or imported history.
     """
     if "events" not in examination.tables():
         return
     oldest = examination.value("SELECT min(created_at) FROM events")
     pruned = examination.given_out("retention_passes")
-    replayed = examination.value("PRAGMA user_version")
+    admitted = examination.value("PRAGMA user_version")
     for first, last, before in _missing(examination):
         by_retention = pruned and (before is None or _moment(before) <= _moment(oldest) + CLOCK_STEP)
-        if last <= replayed or by_retention:
+        if last <= admitted or by_retention:
             continue
         yield Finding(
             f"Events {first} to {last} are missing." if last > first else f"Event {first} is missing.",

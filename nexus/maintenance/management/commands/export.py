@@ -19,7 +19,7 @@ class Command(NexusCommand):
     help = (
         "Write one workspace's history as NDJSON. That is the workspace, the agents concerned, sessions, tasks,\n"
         "channels, messages, deliveries, handoffs, artifacts and events, at one moment, in a fixed order.\n"
-        "It contains no keys and no session secrets. `nexus replay` plays the file into an empty store."
+        "It contains no keys and no session secrets."
     )
     examples = """examples:
   nexus export --project . > history.ndjson
