@@ -13,6 +13,7 @@ from coordination.log.emit import streams
 from nexus.core import files
 from nexus.core.apps import own_labels
 from nexus.core.clock import now
+from nexus.core.config import CoreSettings
 from nexus.core.database.migrations import pending_migrations, refuse_other_version
 from nexus.core.database.sqlite.errors import DAMAGED, beside, refuse_damaged
 from nexus.core.database.sqlite.store import gaps_admitted
@@ -49,6 +50,17 @@ class Restored:
 def stamp() -> str:
     """Return the time as it appears in this module's file names."""
     return now().strftime("%Y%m%dT%H%M%S%fZ")
+
+
+def file_of(config: CoreSettings) -> Path:
+    """Return the file of the store. Raises CONFIG_ERROR on PostgreSQL, whose own programs make its backups."""
+    if config.database_url is not None:
+        raise NexusError(
+            Code.CONFIG_ERROR,
+            "The store is on PostgreSQL: back it up with pg_dump and restore it with pg_restore, as "
+            "docs/how-to/scale-out.md shows.",
+        )
+    return config.database
 
 
 def back_up(database: Path, destination: Path, progress: Bar | None = None) -> Backup:
@@ -112,9 +124,9 @@ def restore(backup: Path, database: Path, *, home: Path, into_running: bool, pro
             made = checked(partial, progress)
             refuse_other_version(backup, applied)
             if into_running and (older := pending_migrations(applied)):
-                raise refuse_older(older)
+                raise _refuse_older(older)
             if not into_running:
-                refuse_in_use(users_of_file(database, home))
+                _refuse_in_use(users_of_file(database, home))
             aside = database.with_name(f"{database.name}.replaced-{stamp()}")
             in_place = _write_over(partial, database, aside)
             if not in_place:
@@ -123,7 +135,7 @@ def restore(backup: Path, database: Path, *, home: Path, into_running: bool, pro
     return Restored(made.rows, aside if aside.exists() else None, in_place)
 
 
-def refuse_in_use(users: str | None) -> None:
+def _refuse_in_use(users: str | None) -> None:
     """Check that nobody else uses the store that a backup is to replace. Raises DB_ERROR."""
     if users:
         raise NexusError(
@@ -133,7 +145,7 @@ def refuse_in_use(users: str | None) -> None:
         )
 
 
-def refuse_older(pending: set[tuple[str, str]]) -> NexusError:
+def _refuse_older(pending: set[tuple[str, str]]) -> NexusError:
     """Return the error for a backup of an older version while processes use the store."""
     return NexusError(
         Code.MIGRATION_ERROR,
@@ -141,12 +153,6 @@ def refuse_older(pending: set[tuple[str, str]]) -> NexusError:
         "without --into-running; the next start migrates it.",
         {"pending_migrations": sorted(".".join(row) for row in pending)},
     )
-
-
-def restoration(restored_to: int, head: int) -> str:
-    """Return the payload of `history.restored`: the highest event id of the restored history, and that of the former
-    one."""
-    return json.dumps({"restored_to": restored_to, "former": head})
 
 
 def _go_on_above(copy: Path, former: Path, *, damaged: bool = False) -> None:
@@ -163,7 +169,7 @@ def _go_on_above(copy: Path, former: Path, *, damaged: bool = False) -> None:
             if not restored.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'events'", (head,)).rowcount:
                 restored.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)", (head,))
             restored.execute(gaps_admitted(head))
-        payload = restoration(restored_to, head)
+        payload = json.dumps({"restored_to": restored_to, "former": head})
         restored.executemany(
             "INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at)"
             " SELECT number, ?, ?, ?, 'public', ?"

@@ -20,7 +20,7 @@ class Command(NexusCommand):
         "Copy the state of the store at one moment, while agents continue to write. The copy is checked (integrity,\n"
         "references, row counts, schema) before it gets its name; it never overwrites a file.\n"
         "It contains only the store, not the home's signing key or rendered shared.md files.\n"
-        "For PostgreSQL, pg_dump writes the copy in its custom format, and the copy is read once as a check."
+        "A store on PostgreSQL is backed up by pg_dump."
     )
     examples = """examples:
   nexus backup                        into backups/ of the home, named by the time
@@ -36,7 +36,8 @@ exit codes: 0 written and checked; 1 nothing was written"""
         parser.add_argument("--json", action="store_true", help="Answer one JSON object.")
 
     def run(self, **options: Any) -> None:
-        made = self._back_up(options["destination"])
+        database = backup.file_of(CoreSettings.current())
+        made = backup.back_up(database, _destination(options["destination"]), Bar(self.stderr, "backup"))
         if options["json"]:
             answer = {"path": str(made.path), "size_bytes": made.size_bytes, "rows": made.rows, "checked": True}
             self.stdout.write(json.dumps(answer))
@@ -44,18 +45,10 @@ exit codes: 0 written and checked; 1 nothing was written"""
         rows = sum(made.rows.values())
         self.stdout.write(f"{made.path}: {made.size_bytes} bytes, {rows} rows in {len(made.rows)} tables, checked.")
 
-    def _back_up(self, destination: Path | None) -> backup.Backup:
-        config = CoreSettings.current()
-        if config.database_url is None:
-            return backup.back_up(config.database, _file(destination, "db"), Bar(self.stderr, "backup"))
-        from nexus.maintenance import dump
 
-        return dump.back_up(_file(destination, "dump"))
-
-
-def _file(destination: Path | None, suffix: str) -> Path:
+def _destination(destination: Path | None) -> Path:
     if destination is None:
         destination = CoreSettings.current().home / "backups"
         if CoreSettings.current().home.is_dir():
             destination.mkdir(mode=0o700, exist_ok=True)
-    return destination / f"nexus-{backup.stamp()}.{suffix}" if destination.is_dir() else destination.absolute()
+    return destination / f"nexus-{backup.stamp()}.db" if destination.is_dir() else destination.absolute()

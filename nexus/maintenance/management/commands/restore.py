@@ -19,7 +19,7 @@ class Command(NexusCommand):
     help = (
         "Check a backup and replace the store with it, all of it or nothing. The former store is kept beside\n"
         "it as nexus.db.replaced-<time>. The next start migrates an older backup; a newer or too old one is refused.\n"
-        "On PostgreSQL pg_restore and psql do this, and the former store is kept as a dump in backups/ of the home."
+        "A store on PostgreSQL is restored by pg_restore."
     )
     examples = """examples:
   nexus restore ~/.nexus/backups/nexus-20260131T120000000000Z.db
@@ -37,12 +37,19 @@ exit codes: 0 restored; 1 nothing was changed"""
         parser.add_argument("--json", action="store_true", help="Answer one JSON object.")
 
     def run(self, **options: Any) -> None:
-        database = CoreSettings.current().location
-        done = self._restore(options["backup"].absolute(), options["into_running"])
+        config = CoreSettings.current()
+        database = backup.file_of(config)
+        done = backup.restore(
+            options["backup"].absolute(),
+            database,
+            home=config.home,
+            into_running=options["into_running"],
+            progress=Bar(self.stderr, "restore"),
+        )
         replaced = str(done.replaced) if done.replaced else None
         if options["json"]:
             answer = {
-                "database": database,
+                "database": str(database),
                 "rows": done.rows,
                 "replaced": replaced,
                 "in_place": done.in_place,
@@ -54,12 +61,3 @@ exit codes: 0 restored; 1 nothing was changed"""
             self.stdout.write(f"The former store is {replaced}; delete it when you no longer need it.")
         if options["into_running"] and not done.in_place:
             self.stdout.write("The former store was too damaged to write over: restart every Nexus process.")
-
-    def _restore(self, path: Path, into_running: bool) -> backup.Restored:
-        config = CoreSettings.current()
-        if config.database_url is None:
-            progress = Bar(self.stderr, "restore")
-            return backup.restore(path, config.database, home=config.home, into_running=into_running, progress=progress)
-        from nexus.maintenance import dump
-
-        return dump.restore(path, into_running=into_running)
