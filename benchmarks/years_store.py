@@ -264,8 +264,6 @@ class Calls:
             "handoff_list": lambda: lead("handoff_list"),
             "handoff_list of a project": lambda: lead("handoff_list", **filled, status="COMPLETED"),
             "handoff_read": lambda: lead("handoff_read", handoff_id=self.known["handoff"]),
-            "figures": lambda: lead("figures", window_seconds=86_400),
-            "figures of an agent": lambda: lead("figures", agent_id="agent-007"),
             "dead_letter_list": lambda: lead("dead_letter_list"),
             "dead_letter_list of an agent": lambda: lead("dead_letter_list", agent_id="agent-007"),
             "topic_list, a page": lambda: do("topic_list", "topics", limit=50),

@@ -26,7 +26,6 @@ class CoordinationConfig(NexusAppConfig):
         "tag_list": "nexus tags",
         "tag_create": "nexus tags create",
         "tag_delete": "nexus tags delete",
-        "figures": "nexus metrics",
         "settings_list": "nexus settings",
         "settings_update": "nexus settings set",
         "operator_create": "nexus operators create",

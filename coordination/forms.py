@@ -24,9 +24,7 @@ from nexus.web.forms import (
     NamesField,
     NumberField,
     OperationForm,
-    choice_field,
     hidden_field,
-    line_field,
     words_field,
 )
 
@@ -283,12 +281,6 @@ class WorkspaceFilters(Filters):
         """The chosen workspace."""
         self.is_valid()
         return self.cleaned_data.get("workspace")
-
-
-class FigureFilters(WorkspaceFilters):
-    hours = choice_field(label="Of the last", choices=[*WINDOWS.items(), ("720", "30 days")])
-    agent = line_field(label="Agent", placeholder="all agents")
-    preset = {"hours": "24"}
 
 
 class LimitsFilters(Filters):

@@ -1,15 +1,13 @@
-"""Metrics: agents by presence, and the figures that the apps measure, summed up over a window and counted once for
-histograms."""
+"""Metrics: agents by presence, and histograms of what the apps measure."""
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import pairwise
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -23,34 +21,8 @@ if TYPE_CHECKING:
     from nexus.core.contributions import Figure, Sample
 
 
-MOST = 3_000  # the newest samples, from which a summary is made
 AT_ONCE = 1_000_000  # samples that a histogram reads at once
 LATE = timedelta(minutes=10)  # a change may be committed this long after its own time and is still counted
-
-
-@dataclass(frozen=True)
-class Summary:
-    """Statistics of some values. A percentile is the least value that at least this share of them does not exceed."""
-
-    count: int
-    sum: float
-    median: float
-    p90: float
-    p99: float
-    max: float
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A figure over a window: in total, by agent and by kind, those with most samples first. `bars` counts the samples
-    in each bucket; the last bucket is above all bounds."""
-
-    figure: Figure
-    all: Summary | None
-    by_agent: dict[str, Summary]
-    by_kind: dict[str, Summary]
-    bars: list[int]
-    cut: bool  # there were more than the newest MOST
 
 
 def collect() -> Iterator[Metric]:
@@ -65,52 +37,6 @@ def collect() -> Iterator[Metric]:
 def all_figures() -> list[Figure]:
     """Return the figures of all apps."""
     return [figure for app in nexus_apps() for figure in app.figures()]
-
-
-def measured(
-    since: datetime, until: datetime, *, agent_id: str | None = None, workspace_id: str | None = None
-) -> list[Measured]:
-    """Return every figure over a window, of all agents or of one, in all workspaces or in one."""
-    window = Window(since, until, MOST + 1, agent_id, workspace_id)
-    return [_measured(figure, window) for figure in all_figures()]
-
-
-def _measured(figure: Figure, window: Window) -> Measured:
-    newest = figure.samples(window)
-    samples = newest[:MOST]
-    by_agent: dict[str, list[float]] = defaultdict(list)
-    by_kind: dict[str, list[float]] = defaultdict(list)
-    for sample in samples:
-        by_kind[sample.kind].append(sample.value)
-        if sample.agent_id is not None:
-            by_agent[sample.agent_id].append(sample.value)
-    ordered = sorted(sample.value for sample in samples)
-    beyond = [bisect_right(ordered, bound) for bound in figure.bounds]  # the index of the first sample above each bound
-    return Measured(
-        figure,
-        summary(ordered),
-        _summaries(by_agent),
-        _summaries(by_kind),
-        [end - start for start, end in pairwise([0, *beyond, len(ordered)])],
-        len(newest) > MOST,
-    )
-
-
-def _summaries(groups: dict[str, list[float]]) -> dict[str, Summary]:
-    found = {name: made for name, values in groups.items() if (made := summary(values))}
-    return dict(sorted(found.items(), key=lambda item: (-item[1].count, item[0])))
-
-
-def summary(values: Iterable[float]) -> Summary | None:
-    """Return the statistics of some values; None where there are none."""
-    ordered = sorted(values)
-    if not ordered:
-        return None
-
-    def rank(share: float) -> float:
-        return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
-
-    return Summary(len(ordered), round(math.fsum(ordered), 6), rank(0.5), rank(0.9), rank(0.99), ordered[-1])
 
 
 @dataclass

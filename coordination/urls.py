@@ -7,18 +7,6 @@ from nexus.core.contributions import Page
 
 PAGES = (
     Page(
-        "figures",
-        "figures/",
-        views.figures,
-        "Metrics",
-        "query_stats",
-        "More",
-        words={"figures": "the page Metrics"},
-        about="How long handoffs and mail wait, and work takes.",
-        position=7,
-        by_workspace=True,
-    ),
-    Page(
         "limits",
         "limits/",
         views.limits,

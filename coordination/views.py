@@ -1,21 +1,17 @@
-"""The pages Limits, Metrics and Settings."""
+"""The pages Limits and Settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import timedelta
+from collections.abc import Callable
 from itertools import groupby
-from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
 
 from coordination.forms import (
     LISTS,
     TITLES,
-    FigureFilters,
     LimitedForm,
     LimitsFilters,
     RoleLimitsForm,
@@ -28,7 +24,6 @@ from coordination.selectors import roles
 from coordination.services import limits as stored
 from coordination.toolset import COORDINATION, run
 from nexus.web.page import form_only, operate, operator, posted, render
-from nexus.web.templatetags.nexus import duration, grouped
 
 
 def limits(request: HttpRequest) -> HttpResponse:
@@ -73,70 +68,6 @@ def remove_limits(request: HttpRequest) -> HttpResponse:
     whose = {"agent_id" if form.cleaned_data["scope"] == LimitScope.AGENT else "role": name}
     operate(COORDINATION, request, "limits_update", f"The limits of {name} are taken back.", **whose, **nothing)
     return redirect("admin:limits")
-
-
-ROWS = 50  # agents of a figure, most samples first; the page says how many are left out
-COLUMNS = {True: ("median", "p90", "p99", "max"), False: ("sum", "median", "p90", "max")}  # of times, or not
-
-
-def figures(request: HttpRequest) -> TemplateResponse:
-    """Show the figures; `?hours=` is the window, `?agent=` selects one agent, `?workspace=` one workspace."""
-    filters = FigureFilters(request.GET)
-    hours, agent_id = int(filters.text("hours") or "24"), filters.text("agent").strip()
-    given = {"agent_id": agent_id} if agent_id else {}
-    if workspace := filters.chosen_workspace:
-        given["workspace_id"] = workspace.pk
-    answer = operate(COORDINATION, request, "figures", "", window_seconds=hours * 3600, **given)
-    found = answer["data"]["figures"] if answer["ok"] else []
-    cards = [_card(figure) for figure in found]
-    return render(request, "coordination/metrics.html", "Metrics", filters=filters, cards=cards, shown=ROWS)
-
-
-def _card(figure: Mapping[str, Any]) -> dict[str, Any]:
-    unit = figure["unit"]
-    agents = list(figure["by_agent"].items())
-    every = [("all", figure["all"])] if figure["all"] else []
-    return {
-        "figure": figure,
-        "columns": COLUMNS[unit == "seconds"],
-        "rows": [_row(name, summary, unit) for name, summary in every],
-        "kinds": [_row(name.replace("_", " "), summary, unit) for name, summary in figure["by_kind"].items()],
-        "agents": [_row(name, summary, unit) for name, summary in agents[:ROWS]],
-        "unlisted": len(agents[ROWS:]),
-        "bars": _bars(figure["buckets"], unit),
-    }
-
-
-def _row(name: str, summary: Mapping[str, float], unit: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "count": summary["count"],
-        "values": [_format_value(summary[column], unit) for column in COLUMNS[unit == "seconds"]],
-    }
-
-
-def _format_value(value: float, unit: str) -> str:
-    if unit == "seconds":
-        return duration(timedelta(seconds=value))
-    return grouped(round(value)) if value >= 1000 else f"{value:g}"
-
-
-def _bars(buckets: list[Mapping[str, Any]], unit: str) -> list[dict[str, Any]]:
-    """Return the distribution as bars, each with its upper bound; horizontal positions are in percent."""
-    top, width = max((bucket["count"] for bucket in buckets), default=0) or 1, 100 / len(buckets)
-    bars = []
-    for index, bucket in enumerate(buckets):
-        bound, height = bucket["at_most"], 100 * bucket["count"] / top
-        label = (
-            "more"
-            if bound is None
-            else f"{bound:g} s"
-            if bound < 1 and unit == "seconds"
-            else _format_value(bound, unit)
-        )
-        bars.append({"x": index * width + width / 20, "width": width * 0.9, "y": 100 - height, "height": height,
-                     "label": label, "count": bucket["count"]})  # fmt: skip
-    return bars
 
 
 def settings(request: HttpRequest) -> HttpResponse:

@@ -75,7 +75,6 @@ def look(browser: Browser, url: str) -> None:
         ("home-wide", WIDE, "/admin/"),
         ("board", LARGE, "/admin/board/"),
         ("timeline", LARGE, "/admin/timeline/?window=6h"),
-        ("figures", LARGE, "/admin/figures/?hours=24"),
         ("files", LARGE, "/admin/files/"),
         ("graph", LARGE, "/admin/graph/?agent=ada"),
         ("graph-dark", LARGE, "/admin/graph/"),

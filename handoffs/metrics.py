@@ -34,36 +34,24 @@ def _claimed(window: Window) -> list[Sample]:
         .annotate(about=Cast(Subquery(handoff.values("target")), TextField()))
         .annotate(waited=Lasted(created, "created_at"))
         .order_by("-event_id")
-        .values_list("event_id", "actor_agent_id", "about", "waited")
+        .values_list("event_id", "about", "waited")[: window.limit]
     )
-    if window.agent_id is not None:
-        found = found.filter(actor_agent_id=window.agent_id)
-    if window.workspace_id is not None:
-        found = found.filter(workspace_id=window.workspace_id)
-    return [
-        Sample(str(event_id), actor, stored_strategy(target), _length(waited))
-        for event_id, actor, target, waited in found[: window.limit]
-    ]
+    return [Sample(str(event_id), stored_strategy(target), _length(waited)) for event_id, target, waited in found]
 
 
 def _done(window: Window) -> list[Sample]:
-    """Sample the time from creation to completion or acceptance within the window, by the agent that did the work."""
-    workspaces = Workspace.objects.all()
-    if window.workspace_id is not None:
-        workspaces = workspaces.filter(pk=window.workspace_id)
+    """Sample the time from creation to completion or acceptance within the window."""
     done = Handoff.objects.filter(
-        workspace__in=workspaces.values("pk"),
+        workspace__in=Workspace.objects.values("pk"),
         status=HandoffStatus.COMPLETED,
         updated_at__gte=window.since,
         updated_at__lt=window.until,
     )
-    if window.agent_id is not None:
-        done = done.filter(claimed_by=window.agent_id)
     newest = done.order_by("-updated_at").values("pk")[: window.limit]  # by their index alone: only these rows are read
     took = Lasted("created_at", "updated_at")
     rows = Handoff.objects.filter(pk__in=newest).order_by("-updated_at")
-    found = rows.values_list("pk", "claimed_by", Cast("target", TextField()), took)
-    return [Sample(pk, holder, stored_strategy(target), _length(took)) for pk, holder, target, took in found]
+    found = rows.values_list("pk", Cast("target", TextField()), took)
+    return [Sample(pk, stored_strategy(target), _length(took)) for pk, target, took in found]
 
 
 def _length(seconds: float) -> float:
@@ -76,18 +64,14 @@ BOUNDS = (1, 5, 15, 60, 300, 900, 1800, 3600, 14_400, 43_200, 86_400, 604_800)
 FIGURES: Sequence[Figure] = (
     Figure(
         "handoff_claim_seconds",
-        "Handoffs until they are claimed",
         "From when a handoff is created until an agent first claims it, by whom it is for.",
-        "seconds",
         KINDS,
         BOUNDS,
         _claimed,
     ),
     Figure(
         "handoff_done_seconds",
-        "Handoffs until they are done",
         "From when a handoff is created until it is completed, by whom it is for.",
-        "seconds",
         KINDS,
         BOUNDS,
         _done,

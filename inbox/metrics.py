@@ -50,59 +50,42 @@ def _kind(target: str | None) -> str:
 def _read(window: Window) -> QuerySet[Delivery]:
     """Return the deliveries that were acknowledged within a window, latest first."""
     rows = Delivery.objects.filter(status=DeliveryStatus.READ, read_at__gte=window.since, read_at__lt=window.until)
-    if window.agent_id is not None:
-        rows = rows.filter(recipient=window.agent_id)
-    return _there(rows, window).order_by("-read_at")
-
-
-def _there(rows: QuerySet[Delivery], window: Window) -> QuerySet[Delivery]:
-    return rows if window.workspace_id is None else rows.filter(message__workspace=window.workspace_id)
+    return rows.order_by("-read_at")
 
 
 def _acknowledged(window: Window) -> list[Sample]:
     """Sample the time from sending to acknowledgement."""
     took = Lasted("created_at", "read_at")
-    found = _read(window).values_list("pk", "recipient_id", _TARGET, took)
-    return [
-        Sample(pk, recipient_id, _kind(target), max(0.0, round(took, 3)))
-        for pk, recipient_id, target, took in found[: window.limit]
-    ]
+    found = _read(window).values_list("pk", _TARGET, took)[: window.limit]
+    return [Sample(pk, _kind(target), max(0.0, round(took, 3))) for pk, target, took in found]
 
 
 def _redelivered(window: Window) -> list[Sample]:
     """Sample how often each acknowledged or parked delivery was delivered again."""
-    columns = ("pk", "recipient_id", _TARGET, "attempts")
-    agents = Agent.everyone.all() if window.agent_id is None else Agent.everyone.filter(pk=window.agent_id)
+    columns = ("pk", _TARGET, "attempts")
     parked = Delivery.objects.filter(  # by the agents' lanes: no index has when it was
         Q(delivered_at__gte=window.since, delivered_at__lt=window.until),
-        recipient__in=agents.values("pk"),
+        recipient__in=Agent.everyone.values("pk"),
         status=DeliveryStatus.PARKED,
     )
     found = [
         *_read(window).values_list(*columns)[: window.limit],
-        *_there(parked, window).order_by("-delivery_id").values_list(*columns)[: window.limit],
+        *parked.order_by("-delivery_id").values_list(*columns)[: window.limit],
     ]
-    return [
-        Sample(pk, recipient_id, _kind(target), max(0, attempts - 1))
-        for pk, recipient_id, target, attempts in found[: window.limit]
-    ]
+    return [Sample(pk, _kind(target), max(0, attempts - 1)) for pk, target, attempts in found[: window.limit]]
 
 
 FIGURES: Sequence[Figure] = (
     Figure(
         "mail_ack_seconds",
-        "Mail until it is acknowledged",
         "From when a message is sent until its recipient acknowledges it, by how it was addressed.",
-        "seconds",
         KINDS,
         (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400),
         _acknowledged,
     ),
     Figure(
         "mail_redeliveries",
-        "Redeliveries of a message",
         "How often a message was handed out again before it was acknowledged or parked, by how it was addressed.",
-        "times",
         KINDS,
         (0, 1, 2, 3, 4, 5, 10),
         _redelivered,

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Min, Q, QuerySet
+from django.db.models import Min, QuerySet
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-from coordination.models import Workspace
 from nexus.control import selectors
 from nexus.control.agents import monitoring
 from nexus.control.models import OVER, Question, QuestionStatus, Turn
@@ -69,31 +68,28 @@ BOUNDS = (1, 5, 15, 60, 300, 900, 1800, 3600, 14_400, 43_200, 86_400)
 def _ended(window: Window) -> QuerySet[Turn]:
     """Return the turns that started and that ended within the window, newest first. Uses the index on ended_at."""
     rows = Turn.objects.filter(ended_at__gte=window.since, ended_at__lt=window.until, started_at__isnull=False)
-    if window.agent_id is not None:
-        rows = rows.filter(agent__agent_id=window.agent_id)
-    rows = rows.filter(_there(window, "agent__", "agent__"))
     return rows.order_by("-ended_at")
 
 
 def _waited(window: Window) -> list[Sample]:
     """Sample the time from when a turn was sent, or its agent woken, until a worker started it."""
     rows: Any = _ended(window)
-    values = rows.values_list("pk", "agent__agent_id", "depth", Lasted("queued_at", "started_at"))[: window.limit]
-    return [Sample(pk, agent, "woken" if depth else "sent", _seconds(waited)) for pk, agent, depth, waited in values]
+    values = rows.values_list("pk", "depth", Lasted("queued_at", "started_at"))[: window.limit]
+    return [Sample(pk, "woken" if depth else "sent", _seconds(waited)) for pk, depth, waited in values]
 
 
 def _took(window: Window) -> list[Sample]:
     rows: Any = _ended(window)
-    values = rows.values_list("pk", "agent__agent_id", "status", Lasted("started_at", "ended_at"))[: window.limit]
-    return [Sample(pk, agent, status, _seconds(took)) for pk, agent, status, took in values]
+    values = rows.values_list("pk", "status", Lasted("started_at", "ended_at"))[: window.limit]
+    return [Sample(pk, status, _seconds(took)) for pk, status, took in values]
 
 
 def _used(window: Window) -> list[Sample]:
     rows: Any = _ended(window)
-    values = rows.values_list("pk", "agent__agent_id", "input_tokens", "output_tokens")[: window.limit]
+    values = rows.values_list("pk", "input_tokens", "output_tokens")[: window.limit]
     samples = (
-        Sample(f"{pk}:{kind}", agent, kind, tokens)
-        for pk, agent, *used in values
+        Sample(f"{pk}:{kind}", kind, tokens)
+        for pk, *used in values
         for kind, tokens in zip(("input", "output"), used, strict=True)
     )
     return list(samples)[: window.limit]
@@ -101,25 +97,14 @@ def _used(window: Window) -> list[Sample]:
 
 def _cost(window: Window) -> list[Sample]:
     rows: Any = _ended(window).exclude(cost=None)
-    values = rows.values_list("pk", "agent__agent_id", "currency", "cost")[: window.limit]
-    return [Sample(pk, agent, currency, cost / MILLIONTHS) for pk, agent, currency, cost in values]
+    values = rows.values_list("pk", "currency", "cost")[: window.limit]
+    return [Sample(pk, currency, cost / MILLIONTHS) for pk, currency, cost in values]
 
 
 def _answered(window: Window) -> list[Sample]:
     rows: Any = Question.objects.filter(ended_at__gte=window.since, ended_at__lt=window.until)
-    if window.agent_id is not None:
-        rows = rows.filter(agent_id=window.agent_id)
-    rows = rows.filter(_there(window, "pool_agent__")).order_by("-ended_at")
-    values = rows.values_list("pk", "agent_id", "status", Lasted("asked_at", "ended_at"))[: window.limit]
-    return [Sample(pk, agent, status, _seconds(waited)) for pk, agent, status, waited in values]
-
-
-def _there(window: Window, pool_agent: str, name: str = "") -> Q:
-    """Return the condition that an agent belongs to the window's workspace."""
-    if window.workspace_id is None:
-        return Q()
-    workspace = Workspace.objects.filter(pk=window.workspace_id).first()
-    return Q(pk__in=[]) if workspace is None else selectors.in_workspace(workspace, pool_agent, name)
+    values = rows.order_by("-ended_at").values_list("pk", "status", Lasted("asked_at", "ended_at"))[: window.limit]
+    return [Sample(pk, status, _seconds(waited)) for pk, status, waited in values]
 
 
 def _seconds(length: float) -> float:
@@ -129,45 +114,35 @@ def _seconds(length: float) -> float:
 FIGURES: Sequence[Figure] = (
     Figure(
         "pool_turn_wait_seconds",
-        "Turns of the pool until they begin",
         "From when a message is sent to an agent of the pool, or something wakes it, until its turn begins.",
-        "seconds",
         ("sent", "woken"),
         (0.1, 0.5, *BOUNDS),
         _waited,
     ),
     Figure(
         "pool_turn_seconds",
-        "Turns of the pool",
         "From when a turn begins until it ends, by how it ended.",
-        "seconds",
         tuple(status.value for status in OVER),
         BOUNDS,
         _took,
     ),
     Figure(
         "pool_turn_tokens",
-        "Tokens of a turn",
         "What a turn sent to its model, and got from it, as its runner tells.",
-        "tokens",
         ("input", "output"),
         (0, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000),
         _used,
     ),
     Figure(
         "pool_turn_cost",
-        "Cost of a turn",
         "What a turn cost, as its agent or the price table says, by currency. Turns of unknown cost are left out.",
-        "money",
         CURRENCIES,
         (0, 0.001, 0.01, 0.1, 0.5, 1, 5, 10, 50, 100),
         _cost,
     ),
     Figure(
         "pool_question_seconds",
-        "Questions to people",
         "From when an agent asks a person until that is answered, or over, by what came of it.",
-        "seconds",
         VERDICTS,
         BOUNDS,
         _answered,

@@ -120,7 +120,7 @@ class NexusAppConfig(AppConfig):
         return self._declared("metrics", "collect", tuple)()
 
     def figures(self) -> Sequence[Figure]:
-        """Return the measurements of the app's work, over any window and as histograms."""
+        """Return the measurements of the app's work, which are histograms in /metrics."""
         return self._declared("metrics", "FIGURES", ())
 
     def attention_kinds(self) -> Sequence[AttentionKind]:

@@ -279,33 +279,27 @@ class Sample(NamedTuple):
     """One measurement, taken when it happened."""
 
     key: str  # of the row or event that tells it: the same thing is counted once
-    agent_id: str | None  # whose doing it was
     kind: str
     value: float
 
 
 class Window(NamedTuple):
-    """Which samples of a figure are wanted: the newest of a time."""
+    """Which samples of a figure are wanted: at most so many of a time."""
 
     since: datetime
     until: datetime
     limit: int
-    agent_id: str | None = None  # only what this agent did
-    workspace_id: str | None = None  # only what was done in this workspace
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A measurement of how well something goes: counted over a window for people, and for Prometheus as a histogram
-    `nexus_<name>`."""
+    """A measurement of how well something goes, which Prometheus gets as a histogram `nexus_<name>`."""
 
     name: str
-    title: str
     what: str  # a sentence that says between what and what it is measured
-    unit: str  # `seconds`, or what is counted
     kinds: tuple[str, ...]
     bounds: tuple[float, ...]  # upper bounds of the histogram's buckets
-    samples: Callable[[Window], Sequence[Sample]]  # newest first
+    samples: Callable[[Window], Sequence[Sample]]
 
 
 def gauge(name: str, help: str, label: str, values: Mapping[str, float], known: Iterable[Any] | None = None) -> Metric:

@@ -25,7 +25,6 @@ PAGES = {
     "handoff_blocked": "/admin/board/{blocked}/",
     "handoff_submitted": "/admin/board/{submitted}/",
     "timeline": "/admin/timeline/?sender=planner&recipient=builder-1",
-    "figures": "/admin/figures/",
     "mail": "/admin/mail/?m={reply}",
     "agent_mail": "/admin/agents/planner/mail/",
     "events": "/admin/events/",

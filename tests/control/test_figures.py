@@ -1,4 +1,4 @@
-"""What the pool's figures tell, over a window and to Prometheus."""
+"""What the pool's figures tell Prometheus."""
 
 from __future__ import annotations
 
@@ -11,22 +11,15 @@ import pytest
 import time_machine
 from prometheus_client.registry import Collector
 
-from coordination.toolset import run
 from nexus.control.agents import questions
 from nexus.control.models import PoolAgent, TurnStatus
 from nexus.control.permissions.prices import Cost
 from nexus_site.serving.metrics import Figures, Store
-from tests.conftest import OPERATOR
 from tests.control.playing import at_hand, lead, send, settle, take
 
 __all__ = ["at_hand", "lead"]
 
 NOON = datetime(2126, 3, 1, 12, tzinfo=UTC)
-
-
-def told(**arguments: object) -> dict[str, dict[str, Any]]:
-    """The figures by name."""
-    return {figure["name"]: figure for figure in run(OPERATOR, "figures", arguments)["data"]["figures"]}
 
 
 def shown(*collectors: Collector) -> dict[tuple[str, str], float]:
@@ -59,35 +52,6 @@ def clock() -> Any:
         yield clock
 
 
-def test_they_measure_waits_turns_tokens_and_questions(clock: time_machine.Traveller, lead: PoolAgent) -> None:
-    worked(clock)
-    found = told()
-    waits = found["pool_turn_wait_seconds"]
-    assert waits["by_agent"]["lead"]["count"] == 2 and waits["by_kind"]["sent"]["max"] == 5
-    took = found["pool_turn_seconds"]["by_kind"]
-    assert (took["done"]["max"], took["failed"]["max"]) == (60, 0)
-    tokens = found["pool_turn_tokens"]["by_kind"]
-    assert (tokens["input"]["max"], tokens["output"]["max"]) == (1_000, 30)
-    costs = found["pool_turn_cost"]
-    assert costs["by_kind"] == {"EUR": costs["all"]} and costs["by_agent"] == {"lead": costs["all"]}
-    assert (costs["all"]["count"], costs["all"]["sum"]) == (1, 0.0015), "the other's is unknown"
-    assert found["pool_question_seconds"]["by_kind"]["withdrawn"]["max"] == 60, "its turn ended"
-
-
-def test_they_keep_to_agents_that_work_in_a_workspace(
-    clock: time_machine.Traveller, lead: PoolAgent, tmp_path: Path
-) -> None:
-    worked(clock)
-    other = tmp_path / "other"
-    other.mkdir()
-    roots = (lead.cwd, str(other))
-    ids = [run(OPERATOR, "workspace_resolve", {"project_root": root})["data"]["workspace_id"] for root in roots]
-    here, there = (told(workspace_id=workspace_id) for workspace_id in ids)
-    assert here == told()
-    assert not any(figure["all"] for figure in there.values())
-    assert not any(figure["all"] for figure in told(workspace_id="unknown").values())
-
-
 def test_prometheus_is_told_what_is_now_and_what_has_been(clock: time_machine.Traveller, lead: PoolAgent) -> None:
     ours = (Store(), Figures())
     shown(*ours)  # from here on it counts
@@ -97,9 +61,14 @@ def test_prometheus_is_told_what_is_now_and_what_has_been(clock: time_machine.Tr
     assert found[("nexus_pool_turns", "queued")] == 1 and found[("nexus_pool_turns", "running")] == 0
     assert found[("nexus_oldest_queued_turn_seconds", "")] == 7
     assert found[("nexus_pool_questions", "")] == 0
-    assert found[("nexus_pool_turn_wait_seconds_count", "sent")] == 2
+    waits, turns = "nexus_pool_turn_wait_seconds", "nexus_pool_turn_seconds"
+    assert (found[(f"{waits}_count", "sent")], found[(f"{waits}_sum", "sent")]) == (2, 5)
+    assert (found[(f"{turns}_sum", "done")], found[(f"{turns}_sum", "failed")]) == (60, 0)
     assert found[("nexus_pool_turn_tokens_sum", "input")] == 1_000
+    assert found[("nexus_pool_turn_tokens_sum", "output")] == 30
+    assert found[("nexus_pool_turn_cost_count", "EUR")] == 1, "the other's is unknown"
     assert found[("nexus_pool_turn_cost_sum", "EUR")] == 0.0015
+    assert found[("nexus_pool_question_seconds_sum", "withdrawn")] == 60, "its turn ended"
     assert shown(*ours) == found, "each thing is counted once"
 
 
@@ -107,4 +76,4 @@ def test_a_hub_without_a_pool_tells_nothing_of_one(
     lead: PoolAgent, configure: Callable[..., None], tmp_path: Path
 ) -> None:
     configure(control=False, home=tmp_path / "home")
-    assert not shown(Store(), Figures()) and not any(name.startswith("pool") for name in told())
+    assert not shown(Store(), Figures())

@@ -88,7 +88,6 @@ def addresses(ids: Ids) -> list[str]:
         *("/admin/pool/", "/admin/pool/+new/", f"/admin/pool/{ids['pool_agent']}/"),
         *(f"/admin/pool/{ids['pool_agent']}/{which}" for which in ("tail/?after=0", "worktree/")),
         *("/admin/files/", f"/admin/files/{ids['reservation']}/"),
-        *("/admin/figures/", "/admin/figures/?hours=720&agent=planner"),
         *("/admin/timeline/", f"/admin/timeline/?span={ids['open']}.1"),
         *("/admin/plan/", f"/admin/plan/?workspace={ids['workspace']}", "/admin/plan/history/"),
         *(f"/admin/plan/{ids['workspace']}/{act}/" for act in ("close", "task")),

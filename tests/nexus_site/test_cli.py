@@ -412,7 +412,7 @@ def test_it_says_that_an_inbox_or_a_message_is_unknown(call: Call, mail: str) ->
 
 
 def test_it_says_that_an_agent_is_unknown_also_where_there_is_nothing_of_it(mail: str) -> None:
-    options = [[command, "--agent"] for command in ("dead_letters", "questions", "metrics")]
+    options = [[command, "--agent"] for command in ("dead_letters", "questions")]
     for words in (*options, *(["agents", verb] for verb in ("show", "key", "delete", "update"))):
         assert nexus(*words, "typo") == (1, "", "[nexus] NOT_FOUND: No such agent: 'typo'.\n")
     assert all("none" in nexus(*words, "cleo").out for words in options)
@@ -578,20 +578,3 @@ def test_it_tells_times_as_spans() -> None:
     spans = {0: "0 s ago", 59: "59 s ago", 61: "1 min ago", 7200: "2 h ago", -90_000: "in 1 d"}
     with time_machine.travel(datetime(2026, 1, 1, tzinfo=UTC), tick=False):
         assert {seconds: ago(datetime.now(UTC) - timedelta(seconds=seconds)) for seconds in spans} == spans
-
-
-# metrics
-
-
-def test_it_tells_figures_as_tables_and_as_the_operation_does(
-    call: Call, project: str, offered: Callable[..., str]
-) -> None:
-    acts = {"project_root": project, "handoff_id": offered(capability="python")}
-    call("handoff_claim", agent_id="bob", **acts)
-    call("handoff_complete", agent_id="bob", result="", **acts)
-    shown = nexus("metrics")
-    assert shown.code == 0 and "Handoffs until they are done, in seconds" in shown.out and "agent bob" in shown.out
-    data = nexus("metrics", "--hours", "1", "--agent", "bob", "--json").json
-    done = {figure["name"]: figure for figure in data["figures"]}["handoff_done_seconds"]
-    assert done["all"]["count"] == 1 and list(done["by_kind"]) == ["capability"]
-    assert all(figure["all"] is None for figure in nexus("metrics", "--agent", "cleo", "--json").json["figures"])
