@@ -1,11 +1,11 @@
-"""Backup of the store while it is in use, and restore of a backup."""
+"""Backup of the store while it is in use, and restore of a backup while nobody uses the store."""
 
 from __future__ import annotations
 
 import json
 import os
 import sqlite3
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from nexus.core import files
 from nexus.core.apps import own_labels
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
-from nexus.core.database.migrations import pending_migrations, refuse_other_version
+from nexus.core.database.migrations import refuse_other_version
 from nexus.core.database.sqlite.errors import DAMAGED, beside, refuse_damaged
 from nexus.core.database.sqlite.store import gaps_admitted
 from nexus.core.database.store import store
@@ -23,7 +23,6 @@ from nexus.core.progress import Bar
 from nexus.maintenance import store_file
 from nexus.maintenance.users import users_of_file
 
-PAGES_A_STEP = 16  # far fewer than any store has, so that there are several steps
 UNREAD_IDS = 1_000_000  # assumed since the backup, if the store cannot be read
 RESTORED = "history.restored"  # the event for every follower
 
@@ -44,7 +43,6 @@ class Restored:
 
     rows: dict[str, int]
     replaced: Path | None  # the path of the former store; None if there was none
-    in_place: bool  # whether processes that had the store open may go on
 
 
 def stamp() -> str:
@@ -100,11 +98,9 @@ def checked(path: Path, progress: Bar | None = None) -> Backup:
         return Backup(path, path.stat().st_size, store_file.row_counts(copy), store_file.schema(copy))
 
 
-def restore(backup: Path, database: Path, *, home: Path, into_running: bool, progress: Bar | None = None) -> Restored:
-    """Replace the store with a backup, completely or not at all; keep the former store beside it.
-
-    A healthy store is overwritten in one transaction, which processes that have it open survive. A damaged one is moved
-    aside with its write-ahead log. Without `into_running` a store in use is refused.
+def restore(backup: Path, database: Path, *, home: Path, progress: Bar | None = None) -> Restored:
+    """Replace the store with a backup, completely or not at all; keep the former store beside it, a damaged one with
+    its write-ahead log. A store in use is refused.
 
     No id is given out twice: event ids continue above the former store's. The first new events are `history.restored`,
     one in each stream of each workspace, so that every follower with a cursor from the former history sees it.
@@ -123,36 +119,14 @@ def restore(backup: Path, database: Path, *, home: Path, into_running: bool, pro
                 applied = store_file.migrations(source)
             made = checked(partial, progress)
             refuse_other_version(backup, applied)
-            if into_running and (older := pending_migrations(applied)):
-                raise _refuse_older(older)
-            if not into_running:
-                _refuse_in_use(users_of_file(database, home))
+            if users := users_of_file(database, home):
+                raise NexusError(
+                    Code.DB_ERROR, f"The store is in use by {users}. Stop that first.", {"cause": "in_use"}
+                )
+            _go_on_above(partial, database, damaged=database.exists() and not _takes_in_its_log(database))
             aside = database.with_name(f"{database.name}.replaced-{stamp()}")
-            in_place = _write_over(partial, database, aside)
-            if not in_place:
-                _go_on_above(partial, database, damaged=database.exists())
-                _swap(partial, database, aside)
-    return Restored(made.rows, aside if aside.exists() else None, in_place)
-
-
-def _refuse_in_use(users: str | None) -> None:
-    """Check that nobody else uses the store that a backup is to replace. Raises DB_ERROR."""
-    if users:
-        raise NexusError(
-            Code.DB_ERROR,
-            f"The store is in use by {users}. Stop that, or pass --into-running to replace what it sees.",
-            {"cause": "in_use"},
-        )
-
-
-def _refuse_older(pending: set[tuple[str, str]]) -> NexusError:
-    """Return the error for a backup of an older version while processes use the store."""
-    return NexusError(
-        Code.MIGRATION_ERROR,
-        "The backup is of an older version, which the running processes would not understand. Stop them and restore "
-        "without --into-running; the next start migrates it.",
-        {"pending_migrations": sorted(".".join(row) for row in pending)},
-    )
+            _swap(partial, database, aside)
+    return Restored(made.rows, aside if aside.exists() else None)
 
 
 def _go_on_above(copy: Path, former: Path, *, damaged: bool = False) -> None:
@@ -194,38 +168,12 @@ def _given_out(connection: sqlite3.Connection) -> int:
     return int(connection.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'events'").fetchone()[0] or 0)
 
 
-def _write_over(copy: Path, database: Path, aside: Path) -> bool:
-    """Overwrite the store with the copy in one transaction, and keep the former state as `aside`; False if the store is
-    too damaged for that."""
-    if not database.exists():
-        return False
-
-    kept: list[Path] = []
-    unfinished = ExitStack()
-
-    def keep(status: int, remaining: int, total: int) -> None:
-        """Copy the former state, while the transaction holds the store: nothing can be committed after this state."""
-        if not kept:
-            kept.append(unfinished.enter_context(store_file.partial_file(aside)))
-            with closing(store_file.open_store(database)) as former:
-                store_file.copy(former, kept[0])
-            _go_on_above(copy, kept[0])  # this changes the copy, so SQLite restarts the backup and keeps the lock
-        elif remaining <= PAGES_A_STEP and not aside.exists():
-            store_file.publish(kept[0], aside)  # before the commit, so that a kill leaves no file
-
+def _takes_in_its_log(database: Path) -> bool:
+    """Write the store's log into its file, so that the file is all of it; return False for a damaged store."""
     try:
         refuse_damaged(database)
-        with (
-            unfinished,
-            closing(store_file.open_store(database)) as present,
-            closing(store_file.open_store(copy)) as source,
-        ):
-            # Needs a write-ahead log: otherwise copying the former state would wait for this transaction's lock.
-            if present.execute("PRAGMA journal_mode=WAL").fetchone() != ("wal",):
-                raise NexusError(Code.DB_ERROR, "The store takes no write-ahead log where it is. Choose another disk.")
-            store_file.backup(source, present, pages=PAGES_A_STEP, progress=keep)
+        store_file.one_file(database)
     except (sqlite3.DatabaseError, NexusError) as error:
-        aside.unlink(missing_ok=True)
         known = error if isinstance(error, NexusError) else store().failure(error)
         if known is None or known.details.get("cause") != "damaged":
             raise
@@ -234,8 +182,8 @@ def _write_over(copy: Path, database: Path, aside: Path) -> bool:
 
 
 def _swap(copy: Path, database: Path, aside: Path) -> None:
-    """Move the former store aside and the copy into its place. The write-ahead log goes before the store's name is
-    reused: a log must never meet another store."""
+    """Move the former store aside and the copy into its place. The log of a damaged store goes before the store's name
+    is reused: a log must never meet another store."""
     for suffix in ("-wal", "-shm"):
         if beside(database, suffix).exists():
             beside(database, suffix).rename(beside(aside, suffix))

@@ -77,16 +77,14 @@ def copy(source: sqlite3.Connection, path: Path, progress: Progress | None = Non
     """Copy a store into `path`, page by page; the result is one file without a log beside it."""
     target = connect(path, isolation_level=None)
     try:
-        backup(source, target, pages=PAGES_AT_ONCE, progress=progress)
+        _backup(source, target, progress)
         target.execute("PRAGMA journal_mode=DELETE")
     finally:
         target.close()
 
 
-def backup(
-    source: sqlite3.Connection, target: sqlite3.Connection, *, pages: int, progress: Progress | None = None
-) -> None:
-    """Copy one open store over another one, `pages` at a time.
+def _backup(source: sqlite3.Connection, target: sqlite3.Connection, progress: Progress | None) -> None:
+    """Copy one open store over another one.
 
     Raises DB_ERROR if it waits for a lock longer than the connections' timeout: Python's own loop would retry for ever.
     """
@@ -97,7 +95,7 @@ def backup(
         if progress is not None:
             progress(status, remaining, total)
 
-    source.backup(target, pages=pages, progress=step)
+    source.backup(target, pages=PAGES_AT_ONCE, progress=step)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Backup and restore while real processes write and a real hub serves."""
+"""Backup while real processes write and a real hub serves, and restore."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
-from websockets.sync.client import connect
 
 from tests import warm
-from tests.acceptance.hub import ROOT, START_SECONDS, Hub
-from tests.acceptance.processes import Raw
+from tests.acceptance.hub import ROOT, START_SECONDS, Hub, serving
 from tests.acceptance.test_tail import Tail
 
 pytestmark = pytest.mark.sqlite
@@ -107,7 +104,7 @@ def events_of(database: Path) -> dict[int, str]:
         return dict(store.execute("SELECT event_id, type || payload || created_at FROM events"))
 
 
-def test_it_backs_up_one_moment_while_agents_write_and_restores_it_under_them(
+def test_it_backs_up_one_moment_while_agents_write_and_restores_it_once_they_ended(
     hub: Hub, writers: list[Writer], tmp_path: Path
 ) -> None:
     sizes = []
@@ -123,78 +120,49 @@ def test_it_backs_up_one_moment_while_agents_write_and_restores_it_under_them(
         sizes.append(len(held))
     assert sizes == sorted(set(sizes)), "the writers went on meanwhile"
 
-    done = nexus(hub.home, "restore", str(tmp_path / "0.db"), "--into-running", "--json")
-    assert done.returncode == 0, done.stderr
+    refused = nexus(hub.home, "restore", str(tmp_path / "0.db"))
+    assert refused.returncode == 1 and "in use" in refused.stderr
     for writer in writers:
-        writer.write_on()
         writer.process.send_signal(signal.SIGKILL)
         writer.process.wait()
-    assert check_consistent(tmp_path / "0.db") < check_consistent(hub.home / "nexus.db")
+    assert hub.stop() == 0
+    done = nexus(hub.home, "restore", str(tmp_path / "0.db"), "--json")
+    assert done.returncode == 0, done.stderr
+    assert check_consistent(tmp_path / "0.db") == check_consistent(hub.home / "nexus.db")
     aside = Path(json.loads(done.stdout)["replaced"])
     replaced = check_consistent(aside)
     former, present = events_of(aside), events_of(hub.home / "nexus.db")
     assert not {event_id for event_id in former.keys() & present.keys() if former[event_id] != present[event_id]}
-    assert "history.restored" in present[max(former) + 1], "nobody wrote between the former state and the restored one"
-    kept = replaced | check_consistent(hub.home / "nexus.db")
-    assert set[str]().union(*(writer.acknowledged() for writer in writers)) <= kept
+    assert "history.restored" in present[max(former) + 1]
+    assert set[str]().union(*(writer.acknowledged() for writer in writers)) <= replaced
     examined = nexus(hub.home, "doctor")
     assert examined.returncode == 0, examined.stdout
 
 
-def test_every_follower_with_a_cursor_is_told_that_history_was_replaced(hub: Hub, project: str, tmp_path: Path) -> None:
+def test_every_follower_with_a_cursor_is_told_that_history_was_replaced(
+    hub_beside: Hub, project: str, tmp_path: Path
+) -> None:
+    hub = hub_beside
     workspace_id = hub.call("workspace_resolve", project_root=project)["workspace_id"]
     hub.call("agent_register", agent_id="fay")
     assert nexus(hub.home, "backup", str(tmp_path / "early.db")).returncode == 0
-    note = {"project_root": project, "from_agent_id": "fay", "subject": "s", "body": "b"}
-    for _ in range(5):
-        hub.call("message_create", **note, target={"strategy": "broadcast"})
-    where = {"project_root": project, "agent_id": "fay", "stream": "agent"}
-    head = max(events_of(hub.home / "nexus.db"))
-    stream = f"{hub.url}/api/v1/stream?cursor={head}&workspace={workspace_id}"
-    with (
-        ThreadPoolExecutor() as pool,
-        connect(f"ws://{hub.authority}/ws/events/?cursor={head}&workspace={workspace_id}") as socket,
-        httpx.stream("GET", stream) as listening,
-        Raw(hub.home) as agent,
-    ):
-        lines = listening.iter_lines()
-        next(lines)
-        agent.greet()
-        waits = [
-            pool.submit(hub.call, "event_wait", **where, cursor=head, timeout_seconds=30),
-            pool.submit(lambda: agent.call("event_wait", {**where, "cursor": head, "timeout_seconds": 30})["data"]),
-        ]
-        assert nexus(hub.home, "restore", str(tmp_path / "early.db"), "--into-running").returncode == 0
-        for wait in waits:
-            [event] = wait.result()["events"]
-            assert (event["type"], event["payload"]["former"]) == ("history.restored", head)
-            assert event["event_id"] > head
-        assert "history.restored" in next(line for line in lines if line.startswith("data:"))
-        told = (json.loads(frame) for frame in socket)
-        assert next(frame for frame in told if frame["type"] == "event")["event"]["type"] == "history.restored"
-    again = hub.call("message_create", **note, target={"strategy": "broadcast"})
-    assert again and max(events_of(hub.home / "nexus.db")) > head + 3
-
-
-def test_a_tail_goes_on_above_the_history_that_was_replaced(hub: Hub, project: str, tmp_path: Path) -> None:
     note = {"project_root": project, "from_agent_id": "fay", "body": "b", "target": {"strategy": "broadcast"}}
-    hub.call("agent_register", agent_id="fay")
-    kept = hub.call("message_create", **note, subject="kept")["event_id"]
-    assert nexus(hub.home, "backup", str(tmp_path / "early.db")).returncode == 0
-    store = ("--db-path", str(hub.home / "nexus.db"), "--project", project)
-    follower = Tail(*store, "--agent", "fay", "--from", "beginning")
-    later = None
-    try:
-        lost = hub.call("message_create", **note, subject="lost")["event_id"]
-        assert [follower.next()["event_id"] for _ in range(2)] == [kept, lost]
-        assert nexus(hub.home, "restore", str(tmp_path / "early.db"), "--into-running").returncode == 0
-        later = Tail(*store, "--agent", "fay", "--from", str(lost))
-        after = hub.call("message_create", **note, subject="after")["event_id"]
-        for each in (follower, later):
-            told, line = each.next(), each.next()
-            assert told["type"] == "history.restored"
-            assert lost <= told["payload"]["former"] < told["event_id"] < line["event_id"] == after
-    finally:
-        for each in filter(None, (follower, later)):
-            each.process.kill()
-            each.process.wait()
+    lost = hub.call("message_create", **note, subject="lost")["event_id"]
+    assert hub.stop() == 0
+    assert nexus(hub.home, "restore", str(tmp_path / "early.db")).returncode == 0
+    with serving(hub.home) as again:
+        where = {"project_root": project, "agent_id": "fay", "stream": "workspace"}
+        after = again.call("message_create", **note, subject="after")["event_id"]
+        told, line = again.call("event_wait", **where, cursor=lost, timeout_seconds=30)["events"]
+        assert told["type"] == "history.restored"
+        assert lost <= told["payload"]["former"] < told["event_id"] < line["event_id"] == after
+        stream = f"{again.url}/api/v1/stream?cursor={lost}&workspace={workspace_id}"
+        with httpx.stream("GET", stream) as listening:
+            assert "history.restored" in next(line for line in listening.iter_lines() if line.startswith("data:"))
+        store = ("--db-path", str(hub.home / "nexus.db"), "--project", project)
+        follower = Tail(*store, "--agent", "fay", "--from", str(lost))
+        try:
+            assert [follower.next()["event_id"] for _ in range(2)] == [told["event_id"], after]
+        finally:
+            follower.process.kill()
+            follower.process.wait()

@@ -23,17 +23,12 @@ class Command(NexusCommand):
     )
     examples = """examples:
   nexus restore ~/.nexus/backups/nexus-20260131T120000000000Z.db
-  nexus restore before-upgrade.db --into-running
+  nexus restore before-upgrade.db --json
 
 exit codes: 0 restored; 1 nothing was changed"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("backup", type=Path, help="A file that `nexus backup` wrote, or any whole store.")
-        parser.add_argument(
-            "--into-running",
-            action="store_true",
-            help="Replace a store that is in use: its processes see the restored state with their next call.",
-        )
         parser.add_argument("--json", action="store_true", help="Answer one JSON object.")
 
     def run(self, **options: Any) -> None:
@@ -43,7 +38,6 @@ exit codes: 0 restored; 1 nothing was changed"""
             options["backup"].absolute(),
             database,
             home=config.home,
-            into_running=options["into_running"],
             progress=Bar(self.stderr, "restore"),
         )
         replaced = str(done.replaced) if done.replaced else None
@@ -52,12 +46,9 @@ exit codes: 0 restored; 1 nothing was changed"""
                 "database": str(database),
                 "rows": done.rows,
                 "replaced": replaced,
-                "in_place": done.in_place,
             }
             self.stdout.write(json.dumps(answer))
             return
         self.stdout.write(f"{database}: {sum(done.rows.values())} rows restored from {options['backup']}.")
         if replaced:
             self.stdout.write(f"The former store is {replaced}; delete it when you no longer need it.")
-        if options["into_running"] and not done.in_place:
-            self.stdout.write("The former store was too damaged to write over: restart every Nexus process.")
