@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -176,12 +176,7 @@ def notice_row(row: NoticeAddress) -> NoticeRow:
 
 
 class NoticeAdd(Params):
-    url: Annotated[
-        str, Field(description="A service's address as apprise writes it, such as ntfys://ntfy.sh/topic.")
-    ] = ""
-    subscription: Annotated[
-        dict[str, Any] | None, Field(description="Instead of url: what a browser's PushManager gave.")
-    ] = None
+    url: Annotated[str, Field(description="A service's address as apprise writes it, such as ntfys://ntfy.sh/topic.")]
     kinds: Annotated[list[Id] | None, Field(min_length=1, max_length=100, description="Only these kinds of needs.")] = (
         None
     )
@@ -214,7 +209,6 @@ def notice_add(p: NoticeAdd, caller: Caller) -> NoticeRow:
     again: it may hold a password."""
     row = notices.add(
         url=p.url,
-        subscription=p.subscription,
         kinds=p.kinds,
         project_root=p.project_root,
         quiet=p.quiet,

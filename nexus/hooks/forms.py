@@ -49,14 +49,12 @@ class WebhookActForm(forms.Form):
 
 
 class NoticeForm(OperationForm):
-    """An address for notices: a service's, or the browser's own, which a script fills in."""
+    """The address of a service for notices."""
 
     url = forms.CharField(
         label="Address of the service",
-        required=False,
         widget=forms.TextInput(attrs={"placeholder": "ntfys://ntfy.sh/my-secret-topic", "autocomplete": "off"}),
     )
-    subscription = forms.JSONField(required=False, widget=forms.HiddenInput)
     kinds = forms.MultipleChoiceField(required=False, label="Kinds of needs; none chosen: all")
     project_root = forms.ChoiceField(required=False, label="Workspace")
     quiet = forms.CharField(

@@ -41,11 +41,11 @@ class Webhook(models.Model):
 
 
 class NoticeAddress(models.Model):
-    """An address outside of Nexus to which the hub sends what needs a person: a service, or a browser."""
+    """An address outside of Nexus to which the hub sends what needs a person."""
 
     notice_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     url = models.TextField(blank=True)  # as the library apprise writes it; it may hold a password or a token
-    subscription = models.JSONField(null=True)  # of a browser, instead of a URL
+    subscription = models.JSONField(null=True)  # of a browser, from an earlier version: nothing is sent to it
     name = models.CharField(max_length=ID_LENGTH)  # without the secrets
     kinds = models.JSONField(null=True)  # kinds of needs; null is all
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, null=True, related_name="notice_addresses")

@@ -6,8 +6,6 @@ one notice. So what was answered during quiet hours, or while a service was away
 
 from __future__ import annotations
 
-import base64
-import contextlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,10 +21,9 @@ from coordination.ids import new_id
 from coordination.log import selectors as log
 from coordination.services import audit, workspaces
 from inbox.monitoring import Picture
-from nexus.core import apps, files
+from nexus.core import apps
 from nexus.core.background_work import Work
 from nexus.core.clock import now
-from nexus.core.config import CoreSettings
 from nexus.core.contributions import AttentionItem, AttentionKind
 from nexus.core.database.store import write
 from nexus.core.operations.errors import invalid, not_found
@@ -45,7 +42,6 @@ AGAIN = timedelta(seconds=2 * SECONDS)  # a notice whose process died is sent ag
 LINK_SECONDS = 7 * 24 * 3600
 DESKTOP = ("DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS")  # what a notice on this machine's screen needs
 TEST = ("Nexus: a test", "What needs a person will come here.")
-KEY_FILE = "vapid.pem"
 
 
 # Addresses
@@ -54,7 +50,6 @@ KEY_FILE = "vapid.pem"
 def add(
     *,
     url: str,
-    subscription: dict[str, Any] | None,
     kinds: Sequence[str] | None,
     project_root: str | None,
     quiet: str | None,
@@ -66,7 +61,7 @@ def add(
 ) -> NoticeAddress:
     """Send what needs a person from now on to an address, and a test first. Raises VALIDATION_ERROR,
     WORKSPACE_UNRESOLVED."""
-    name = _browser(subscription) if subscription else _service(url)
+    name = _service(url)
     for kind in kinds or ():
         if kind not in kind_names():
             raise invalid(f"There is no kind {kind!r}; the kinds are {', '.join(kind_names())}.", field="kinds")
@@ -83,7 +78,6 @@ def add(
         row = NoticeAddress.objects.create(
             notice_id=new_id("ntc"),
             url=url,
-            subscription=subscription,
             name=name,
             kinds=list(kinds) if kinds else None,
             workspace_id=workspace.workspace_id if workspace else None,
@@ -142,16 +136,6 @@ def _service(url: str) -> str:
     if not (plain and separator and rest and scheme.isascii() and scheme.isalnum()):
         raise invalid("url must be an address such as ntfys://ntfy.sh/topic.", field="url")
     return scheme.lower()
-
-
-def _browser(subscription: dict[str, Any]) -> str:
-    """Return the name of a browser's subscription. Raises VALIDATION_ERROR."""
-    keys = subscription.get("keys")
-    endpoint = subscription.get("endpoint")
-    if not isinstance(endpoint, str) or not isinstance(keys, dict) or not {"p256dh", "auth"} <= keys.keys():
-        raise invalid("subscription must hold what the browser's PushManager gave.", field="subscription")
-    host = sender.check_url(endpoint, allow_private=True).hostname
-    return f"browser ({host})"[:255]
 
 
 def _hours(quiet: str | None) -> tuple[time | None, time | None]:
@@ -214,7 +198,6 @@ class Notice:
     address: NoticeAddress
     title: str
     body: str
-    link: str = ""  # where it leads
     keys: Sequence[str] = ()  # of all needs of the moment: those of before, and those that it tells
 
 
@@ -223,22 +206,14 @@ class Sent:
     """The outcome of an attempt."""
 
     error: str | None = None
-    gone: bool = False  # the address exists no more
 
 
 def send(notice: Notice) -> Sent:
     """Send a notice in a process of its own, which takes SECONDS at most."""
     row = notice.address
-    request = {
-        "url": row.url,
-        "subscription": row.subscription,
-        "title": notice.title,
-        "body": notice.body,
-        "link": notice.link,
-        "allow_private": row.allow_private,
-        "key": str(_key_file()) if row.subscription else None,
-        "contact": _contact(),
-    }
+    if row.subscription:
+        return Sent("browsers get no notices any more: remove this address and add one of a service")
+    request = {"url": row.url, "title": notice.title, "body": notice.body, "allow_private": row.allow_private}
     env = environment(*DESKTOP, "HOME", "XDG_RUNTIME_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR", PYTHONPATH=CODE)
     try:
         done = run(
@@ -254,37 +229,7 @@ def send(notice: Notice) -> Sent:
         return Sent("the service did not answer in time")
     except (OSError, ValueError) as error:
         return Sent(f"it could not be sent ({type(error).__name__})")
-    return Sent(answer.get("error"), bool(answer.get("gone")))
-
-
-def _contact() -> str:
-    url = HookSettings.current().public_url
-    return url if url.startswith("https://") else "mailto:nexus@example.org"
-
-
-def push_key() -> str:
-    """Return the public key with which a browser subscribes. It is made once for a home."""
-    from cryptography.hazmat.primitives import serialization
-
-    key = serialization.load_pem_private_key(_key_file().read_bytes(), None)
-    formats = serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint
-    return base64.urlsafe_b64encode(key.public_key().public_bytes(*formats)).rstrip(b"=").decode()
-
-
-def _key_file() -> Path:
-    """Return the file of the home's key for browsers, which only its owner reads; made on first use."""
-    path = CoreSettings.current().home / KEY_FILE
-    if not path.exists():
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
-
-        made = ec.generate_private_key(ec.SECP256R1()).private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        with files.draft(path) as draft, contextlib.suppress(FileExistsError):
-            draft.write_bytes(made)
-            files.publish(draft, path)  # whole and once, whoever else starts now
-    return path
+    return Sent(answer.get("error"))
 
 
 @dataclass
@@ -346,9 +291,7 @@ def settle(notice: Notice, outcome: Sent) -> None:
     moment = now()
     with write():
         row = NoticeAddress.objects.filter(pk=notice.address.pk)
-        if outcome.gone:
-            row.delete()
-        elif outcome.error is None:
+        if outcome.error is None:
             row.update(
                 sent_keys=list(notice.keys), last_sent_at=moment, last_error=None, failures=0, next_attempt_at=None
             )
@@ -372,12 +315,10 @@ def compose(row: NoticeAddress, needs: Sequence[tuple[AttentionKind, Any]]) -> N
     new = [key for key in keys if key not in sent]
     if not new:
         return None
-    lines, links = [], []
+    lines = []
     for key in new[:LISTED]:
         kind, item = keys[key]
         answer = link(row, kind, item)
-        if answer:
-            links.append(answer)
         lines.append(_line(row, kind, item) + (f"\n{answer}" if answer else ""))
     if len(new) > LISTED:
         lines.append(f"and {len(new) - LISTED} more")
@@ -386,8 +327,7 @@ def compose(row: NoticeAddress, needs: Sequence[tuple[AttentionKind, Any]]) -> N
         lines.append(f"{root}/admin/attention/")
     count = f"{len(new)} things need" if len(new) > 1 else "1 thing needs"
     where = f" in {Path(row.workspace.root_realpath).name}" if row.workspace else ""
-    first = links[0] if len(new) == 1 and links else f"{root}/admin/attention/"
-    return Notice(row, f"Nexus: {count} a person{where}", "\n".join(lines), first, [*sent, *new])
+    return Notice(row, f"Nexus: {count} a person{where}", "\n".join(lines), [*sent, *new])
 
 
 def _key(kind: AttentionKind, item: AttentionItem) -> str:

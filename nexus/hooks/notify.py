@@ -30,7 +30,7 @@ def main() -> int:
     if not request["allow_private"]:
         sys.addaudithook(lambda event, arguments: _guard(event, arguments, refused))
     try:
-        answer = _push(request) if request["subscription"] else _send(request)
+        answer = _send(request)
     except ImportError:
         answer = {"error": needs_extra("a notice", "notices")}
     except Exception as error:
@@ -82,29 +82,6 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.last = self.last or " ".join(record.getMessage().split())[:LONGEST]
-
-
-def _push(request: dict[str, Any]) -> dict[str, Any]:
-    from pywebpush import WebPushException, webpush
-
-    data = {name: request[name] for name in ("title", "body", "link")}
-    try:
-        webpush(
-            request["subscription"],
-            json.dumps(data),
-            vapid_private_key=request["key"],
-            vapid_claims={"sub": request["contact"]},
-            ttl=24 * 3600,
-            timeout=10,
-        )
-    except WebPushException as error:
-        status = error.response.status_code if error.response is not None else None
-        gone = status in (404, 410)
-        return {
-            "error": f"the browser's push service answered {status}" if status else "it is not reached",
-            "gone": gone,
-        }
-    return {}
 
 
 if __name__ == "__main__":

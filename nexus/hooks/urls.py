@@ -27,7 +27,6 @@ PAGES = (
         about="Where you hear, away from this tab, that something needs you.",
         position=2,
     ),
-    Page("notice_worker", "notices/worker.js", views.notice_worker),
     Page("notice", "notices/<str:notice_id>/", views.notice),
     Page("webhook", "webhooks/<str:webhook_id>/", views.webhook),
 )

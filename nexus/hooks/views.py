@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.contrib.staticfiles import finders
 from django.core import signing
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.shortcuts import redirect
@@ -85,7 +82,7 @@ def notices(request: HttpRequest) -> HttpResponse:
         if operate(COORDINATION, request, "notice_add", done, form, **form.given())["ok"]:
             return redirect("admin:notices")
     rows = NoticeAddress.objects.select_related("workspace").order_by("created_at", "pk")
-    return render(request, "hooks/notices.html", "Notices", rows=rows, form=form, push_key=_push_key())
+    return render(request, "hooks/notices.html", "Notices", rows=rows, form=form)
 
 
 def notice(request: HttpRequest, notice_id: str) -> HttpResponse:
@@ -98,18 +95,6 @@ def notice(request: HttpRequest, notice_id: str) -> HttpResponse:
     elif request.method == "POST":
         return HttpResponseBadRequest("Test an address, or remove it.")
     return redirect(f"{reverse('admin:notices')}#{notice_id}")
-
-
-def notice_worker(request: HttpRequest) -> HttpResponse:
-    """Serve the script that shows a browser's notices: its scope is the folder that it comes from."""
-    path = finders.find("nexus/notices-worker.js")
-    assert isinstance(path, str)
-    return HttpResponse(Path(path).read_bytes(), content_type="text/javascript")
-
-
-def _push_key() -> str:
-    """Return the public key for a browser's notices; empty where the library for them is not installed."""
-    return services_of_notices.push_key() if find_spec("pywebpush") else ""
 
 
 # A link that answers

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import os
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import http_ece
 import pytest
 import time_machine
 from aiosmtpd.controller import Controller
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from django.contrib.auth.models import User
 from django.test import Client
 
@@ -30,7 +25,7 @@ from nexus.core.operations.errors import NexusError
 from nexus.hooks import notices
 from nexus.hooks.models import NoticeAddress
 from tests.conftest import Call
-from tests.hooks.receiver import Receiver, receiver
+from tests.hooks.receiver import receiver
 from tests.pages import NASTY
 from tests.ports import free_port
 
@@ -223,41 +218,24 @@ def test_a_mail_server_gets_it_where_a_private_address_is_allowed(db: None, ask:
         assert Mails.got == [] and "private network" in str(NoticeAddress.objects.get().last_error)
 
 
-@pytest.mark.usefixtures("starts_processes")
-def test_a_browser_gets_it_encrypted(db: None, ask: Ask, receiver: Receiver) -> None:
-    own = ec.generate_private_key(ec.SECP256R1())
-    point = own.public_key().public_bytes(serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint)
-    secret = os.urandom(16)
-    keys = {name: base64.urlsafe_b64encode(value).rstrip(b"=").decode() for name, value in
-            {"p256dh": point, "auth": secret}.items()}  # fmt: skip
-    subscription = {"endpoint": f"{receiver.url}/push", "keys": keys}
-    assert run(ADA, "notice_add", {"subscription": subscription, "allow_private": True})["ok"]
-    receiver.status = 201
-    assert work() == [notices.Sent()]
-    headers, body = receiver.got[-1][0], receiver.bodies[-1]
-    shown = json.loads(http_ece.decrypt(body, private_key=own, auth_secret=secret, version="aes128gcm"))
-    assert shown["title"] == "Nexus: a test"
-    assert headers["authorization"].startswith("vapid t=") and notices.push_key() in headers["authorization"]
-    receiver.status = 410  # the browser is gone, and so is its address
-    ask("May I?")
+def test_a_browser_of_an_earlier_version_is_told_to_be_removed(db: None) -> None:
+    assert run(ADA, "notice_add", {"url": "ntfy://127.0.0.1/team"})["ok"]
+    NoticeAddress.objects.update(url="", subscription={"endpoint": "https://push.example.org/1"})
     work()
-    assert not NoticeAddress.objects.exists()
+    assert "remove this address" in str(NoticeAddress.objects.get().last_error)
 
 
 def test_it_refuses_what_could_never_work(db: None) -> None:
-    elsewhere = {"endpoint": "file:///etc/passwd", "keys": {"p256dh": "", "auth": ""}}
     wrong: dict[str, list[Any]] = {
         "url": ["no address", "", "ntfy://" + "x" * 3000],
         "kinds": [["nothing"]],
         "quiet": ["22:00", "22:00-22:00"],
         "timezone": ["Mars/Olympus", "../../etc/passwd"],
-        "subscription": [{"endpoint": 7}],
     }
     for field, values in wrong.items():
         for value in values:
             error = refused(**{field: value})
             assert (error["code"], error["details"]["field"]) == ("VALIDATION_ERROR", field), value
-    assert refused(subscription=elsewhere)["details"]["field"] == "url"
 
 
 def test_links_need_the_hub_s_address(db: None, settings: Any) -> None:
@@ -358,7 +336,6 @@ def test_the_page_adds_tests_and_removes_an_address(db: None, browser: Client, s
     row = NoticeAddress.objects.get()
     page = browser.get("/admin/notices/").text
     assert "questions, disk" in page and "quiet 22:00–07:00" in page and "127.0.0.1" not in page
-    assert notices.push_key() in page
     work()
     browser.post(f"/admin/notices/{row.pk}/", {"what": "test"})
     assert work() == [notices.Sent()]
@@ -370,11 +347,6 @@ def test_the_page_adds_tests_and_removes_an_address(db: None, browser: Client, s
 def test_the_page_keeps_what_was_refused(db: None, browser: Client) -> None:
     page = browser.post("/admin/notices/", {"url": "ntfys://ntfy.sh/t", "quiet": "late"}).text
     assert 'value="ntfys://ntfy.sh/t"' in page and "two times such as 22:00-07:00" in page
-
-
-def test_the_worker_of_a_browser_is_a_script(db: None, browser: Client) -> None:
-    script = browser.get("/admin/notices/worker.js")
-    assert script["Content-Type"] == "text/javascript" and b"showNotification" in script.content
 
 
 def test_the_hub_s_address_is_a_text_and_what_is_none_is_refused() -> None:

@@ -12,6 +12,5 @@ import "./graph.js";
 import "./tail.js";
 import "./draft.js";
 import "./answer.js";
-import "./push.js";
 import "./review.js";
 import "./timeline.js";
