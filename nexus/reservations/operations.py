@@ -123,7 +123,7 @@ TOLD, MOST_TOLD = 5, 50  # conflicts in the message of an error, and in its deta
 
 class FilesReserve(OfAgent, Trusted):
     project_root: SharedRoot
-    paths: Annotated[Paths, Field(description="Files, directories, or globs as in .gitignore.")]
+    paths: Annotated[Paths, Field(description="Files, directories, or globs of *, ** and ?.")]
     exclusive: Annotated[bool, Field(description="false: shared, you only read.")] = True
     seconds: Annotated[Seconds | None, Field(description="From your latest act; 900 by default.")] = None
     reason: Annotated[str | None, Field(description="Why; shown to agents that want them.")] = None

@@ -23,8 +23,8 @@ def patterns_of(paths: Iterable[str], *, project_root: str, project: ProjectDire
 def pattern_of(path: str, *, project_root: str, project: ProjectDirectory) -> str:
     """Return the normalized pattern of a path or glob; an absolute one is made relative to the project.
 
-    Existing files decide: a name with brackets is literal and no glob, a directory with an extension is a
-    directory, a link is its target. Raises VALIDATION_ERROR, with what to write instead.
+    Existing files decide: a directory with an extension is a directory, a link is its target. Raises VALIDATION_ERROR,
+    with what to write instead.
     """
     try:
         text = _relative(path, (project.root, os.path.normpath(project_root)))
@@ -58,16 +58,14 @@ def _is_directory(path: str) -> bool:
 
 
 def _names(text: str, root: str) -> list[str]:
-    """Return the names of a path. An existing name in brackets is literal, as in `app/[id]/page.tsx`, and a link
-    within the project is its target: two agents must not hold one file by two names."""
+    """Return the names of a path. A link within the project is its target: two agents must not hold one file by two
+    names."""
     names, directory = [], root
     for name in text.split("/"):
         directory = os.path.join(directory, name)
         if os.path.islink(directory) and (leads := os.path.realpath(directory)).startswith(f"{root}/"):  # noqa: PTH114
             names = [patterns.literal(each) for each in leads.removeprefix(f"{root}/").split("/")]
             directory = leads
-        elif "[" in name and not set(name) & set("*?\\") and os.path.lexists(directory):
-            names.append(patterns.literal(name))
         else:
             names.append(name)
     return names

@@ -1,4 +1,5 @@
-"""The patterns of reservations: gitignore's syntax, and whether two of them can match the same file.
+"""The patterns of reservations: gitignore's syntax without classes such as `[ab]`, and whether two of them can match
+the same file. Brackets are ordinary characters, as in `app/[id]/page.tsx`.
 
 A path is names joined by `/`, relative to the project. A glob without a slash, such as `*.py`, matches at any depth;
 everything else from the project's root, also a plain name, which git would find at any depth: `src` is the root's,
@@ -22,23 +23,9 @@ from functools import lru_cache
 from itertools import dropwhile
 from typing import NamedTuple
 
-from nexus.reservations.names import (
-    ANY_NAME,
-    STAR,
-    Name,
-    Ranges,
-    common,
-    end_of,
-    has_extension,
-    holds,
-    literals,
-    read,
-    single,
-    spelled,
-)
+from nexus.reservations.names import ANY, ANY_NAME, STAR, Name, end_of, has_extension, literals, read
 
 MAX_PATTERN = 1024  # characters
-MAX_CLASSES = 32  # classes such as [ab]: each is compared with each of another pattern
 PLACE_PARTS, PLACE_LENGTH = 8, 64
 EXTENSION_LENGTH = 16
 
@@ -46,7 +33,7 @@ Part = Name | None  # of a path: a name or DEEP
 
 DEEP = None  # any number of names, also none
 # A literal beginning, the stars after it with any names of stars that follow, and the rest.
-BEGINNING = re.compile(r"/?([^*?\[\\]*[^*?\[\\/])\*\*+(?:/\*\*+)*(?:/(.*))?$")
+BEGINNING = re.compile(r"/?([^*?\\]*[^*?\\/])\*\*+(?:/\*\*+)*(?:/(.*))?$")
 
 
 def normalized(text: str) -> str:
@@ -61,8 +48,6 @@ def normalized(text: str) -> str:
         raise ValueError("is empty; name a file, a directory or a glob below the project's root")
     if len(text) > MAX_PATTERN:
         raise ValueError(f"has more than {MAX_PATTERN} characters; name a directory above it")
-    if text.count("[") - text.count(r"\[") > MAX_CLASSES:
-        raise ValueError(f"has more than {MAX_CLASSES} classes of characters; put ? or * in place of some")
     if any(character < "\xa0" and not character.isprintable() for character in text):
         raise ValueError("has a control character; put ? in its place")
     if text.startswith("!"):
@@ -81,7 +66,7 @@ def normalized(text: str) -> str:
 
 def literal(name: str) -> str:
     """Return the pattern that matches exactly this name, whatever it contains."""
-    return "".join(rf"\{character}" if character in r"\*?[" else character for character in name)
+    return "".join(rf"\{character}" if character in r"\*?" else character for character in name)
 
 
 def prefix_key(pattern: str) -> str:
@@ -221,70 +206,59 @@ class _Automaton(NamedTuple):
     guards: int
     deep: int  # first bits of DEEP
     stars: int  # bits before a STAR
+    any: int  # bits before an ANY
+    single: int  # bits before a literal character or an ANY
     everything: int  # all bits but the guards
     end: int  # the bit after the last part
-    characters: dict[int, int]  # by character, the bits before it
-    classes: dict[Ranges, int]  # by class of several characters, the bits before it
+    characters: dict[str, int]  # by literal character, the bits before it
 
 
 @lru_cache(maxsize=4_096)
 def _automaton(parts: tuple[Part, ...]) -> _Automaton:
-    firsts = lasts = guards = deep = stars = 0
-    characters: dict[int, int] = {}
-    classes: dict[Ranges, int] = {}
+    firsts = lasts = guards = deep = stars = wild = 0
+    characters: dict[str, int] = {}
     bit = 1
     for part in parts:
         firsts |= bit
         if part is DEEP:
             deep |= bit
         else:
-            for ranges in spelled(part):
-                if ranges == STAR:
+            for character in part:
+                if character == STAR:
                     stars |= bit
-                elif (character := single(ranges)) is not None:
-                    characters[character] = characters.get(character, 0) | bit
+                elif character == ANY:
+                    wild |= bit
                 else:
-                    classes[ranges] = classes.get(ranges, 0) | bit
+                    characters[character] = characters.get(character, 0) | bit
                 bit <<= 1
             lasts |= bit
         guards |= bit << 1
         bit <<= 2
     guards |= bit << 1
     everything = ((bit << 2) - 1) & ~guards
-    return _Automaton(firsts | bit, lasts, guards, deep, stars, everything, bit, characters, classes)
-
-
-def _fitting(ranges: Ranges, automaton: _Automaton) -> int:
-    """Return the bits before everything that has a character in common with `ranges`."""
-    if (character := single(ranges)) is not None:
-        alike = automaton.characters.get(character, 0)
-        return alike | sum(bits for others, bits in automaton.classes.items() if holds(others, character))
-    alike = sum(bits for other, bits in automaton.characters.items() if holds(ranges, other))
-    return alike | sum(bits for others, bits in automaton.classes.items() if common(ranges, others))
+    single = sum(characters.values()) | wild
+    return _Automaton(firsts | bit, lasts, guards, deep, stars, wild, single, everything, bit, characters)
 
 
 def _meet(one: tuple[Part, ...], other: tuple[Part, ...]) -> bool:
     """Return whether a path exists that both match, in one step for each character of `one`, without backtracking."""
-    automaton = _automaton(other)
-    firsts, lasts, guards, deep, stars, everything, end, *_ = automaton
-    fitting: dict[Ranges, int] = {}
+    firsts, lasts, guards, deep, stars, wild, single, everything, end, characters = _automaton(other)
     reached = 1 | (deep & 1) << 2  # before parts that may come next; DEEP may match no name
     for part in one:
         if part is DEEP:
             reached = firsts & -(reached & -reached)  # DEEP takes all the names that the other's parts need
             continue
         inside = reached & ~deep
-        for ranges in spelled(part):
+        for character in part:
             inside |= (inside & stars) << 1
-            if ranges == STAR:
+            if character == STAR:
                 # All bits from the lowest one of a part on: in each part a subtraction sets them, up to the guard.
                 guarded = inside | guards
                 below = (guarded - firsts) ^ guarded
                 inside = everything & ~below | inside
             else:
-                if ranges not in fitting:
-                    fitting[ranges] = _fitting(ranges, automaton)
-                inside = (inside & fitting[ranges]) << 1 | inside & stars
+                fitting = single if character == ANY else characters.get(character, 0) | wild
+                inside = (inside & fitting) << 1 | inside & stars
         inside |= (inside & stars) << 1
         reached = (inside & lasts) << 2 | reached & deep
         reached |= (reached & deep) << 2

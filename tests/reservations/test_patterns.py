@@ -5,17 +5,16 @@ from __future__ import annotations
 import fnmatch
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from nexus.reservations import names, patterns
+from nexus.reservations import patterns
 from nexus.reservations.patterns import (
     ending,
     extension,
@@ -32,7 +31,7 @@ from tests.conftest import examples
 NAMES = ["".join(letters) for length in (1, 2, 3) for letters in product("ab", repeat=length)]
 PATHS = [*NAMES, *("/".join(names) for depth in (2, 3) for names in product(NAMES[:5], repeat=depth))]
 
-pieces = st.sampled_from(["a", "b", "*", "?", "[ab]", "[!a]", "[a-b]", "[[:alpha:]]", r"\a"])
+pieces = st.sampled_from(["a", "b", "*", "?", r"\a"])
 parts = st.one_of(st.lists(pieces, min_size=1, max_size=4).map("".join), st.just("**"))
 globs = st.builds(
     lambda start, names, end: start + "/".join(names) + end,
@@ -79,18 +78,16 @@ def test_it_matches_what_git_ignores(repository: Path, pattern: str) -> None:
     except ValueError:
         assume(False)
     assert {path for path in PATHS if matches(kept, path)} == ignored(repository, kept)
-    if "/" in pattern.rstrip("/") or set(pattern) & set("*?["):  # a plain name is the root's, and any for git
+    if "/" in pattern.rstrip("/") or set(pattern) & set("*?"):  # a plain name is the root's, and any for git
         assert ignored(repository, kept) == ignored(repository, pattern)
     assert normalized(kept) == kept
 
 
-small_parts = st.one_of(
-    st.lists(pieces.filter(lambda piece: piece[0] not in "\\\\["), min_size=1, max_size=3).map("".join)
-)
+small_parts = st.one_of(st.lists(pieces.filter(lambda piece: piece[0] != "\\"), min_size=1, max_size=3).map("".join))
 small = st.builds(
     lambda start, names, end: start + "/".join(names) + end,
     st.sampled_from(["", "/"]),
-    st.lists(st.one_of(small_parts, st.sampled_from(["**", "[ab]", "[!a]*", "*[a-b]"])), min_size=1, max_size=3),
+    st.lists(st.one_of(small_parts, st.sampled_from(["**", "?", "?*", "*?"])), min_size=1, max_size=3),
     st.sampled_from(["", "", "/"]),
 )
 SPELLED = ["".join(letters) for length in range(1, 7) for letters in product("abc", repeat=length)]
@@ -168,19 +165,18 @@ def both(one: str, other: str) -> bool:
         ("*.py", "src/deep/app.py", True),
         ("*.py", "*.md", False),  # files, and no directories of such a name
         ("*.py", "src/app.ts", False),
-        ("*.py[co]", "x.pyc", True),
+        ("*.py?", "x.pyc", True),
         ("*.py/", "a.py/b.md", True),
         ("v1.2", "v1.2/notes", True),  # no letter, no extension
         (".github", ".github/workflows/ci.yml", True),
         ("src/**/test_*.py", "src/test_a.py", True),
         ("src/*/a.py", "src/a.py", False),
         ("docs/*", "docs/a/b.md", True),
-        ("/a[!b]c", "/abc", False),
-        ("/a[!b]c", "/a/c", False),
-        ("[[:digit:]]*", "7up", True),
-        ("[]-]x", "-x", True),
-        (r"/\[id\]", "/[id]", False),  # a class there, a name here
-        (r"app/\[id\]", r"app/\[id\]/page.tsx", True),
+        ("/a?c", "/abc", True),
+        ("/a?c", "/a/c", False),
+        ("[ab]", "/a", False),  # brackets are ordinary characters
+        (r"/\[id\]", "/[id]", True),
+        ("app/[id]", "app/[id]/page.tsx", True),
         ("README.md", "docs/README.md", False),
         ("**/README.md", "docs/README.md", True),
         ("/Makefile", "/makefile", False),
@@ -204,7 +200,7 @@ def test_it_takes_any_name_literally_that_was_escaped(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("pattern", "told"),
-    [("*.py", "py"), ("src/a.tar.gz", "gz"), ("src/", ""), ("a.py/", ""), ("*.py[co]", ""), ("*.*", ""), (".env", ""),
+    [("*.py", "py"), ("src/a.tar.gz", "gz"), ("src/", ""), ("a.py/", ""), ("*.py?", ""), ("*.*", ""), (".env", ""),
      ("v1.2", ""), ("**", ""), ("a/**", ""), (r"a.p\y", "")],
 )  # fmt: skip
 def test_it_tells_the_extension_that_all_files_of_a_pattern_have(pattern: str, told: str) -> None:
@@ -214,7 +210,7 @@ def test_it_tells_the_extension_that_all_files_of_a_pattern_have(pattern: str, t
 @pytest.mark.parametrize(
     ("pattern", "text"),
     [("**/generated_*/x", "generated_"), ("src/*.py", ".py"), ("src/area/", ""), ("a**/bc", "bc"), ("a**/bc?d", "bc"),
-     (r"*/\[id\]*", "[id]"), ("*cafe\u0301*", "café"), ("[ab]*", ""), ("**", "")],
+     ("*/[id]*", "[id]"), ("*cafe\u0301*", "café"), ("?*", ""), ("**", "")],
 )  # fmt: skip
 def test_it_tells_a_text_that_is_in_every_path_of_a_pattern(pattern: str, text: str) -> None:
     assert fragment(normalized(pattern)) == text
@@ -277,15 +273,14 @@ def test_it_keeps_one_form_of_a_pattern(text: str, kept: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "   ", "a/../b", "..", "!a", "a[b", "[z-a]", "[[:letters:]]", "a\\", "a\nb"),
+        *("", "   ", "a/../b", "..", "!a", "a\\", "a\nb"),
         "x" * 1025,
         "*" + "x" * 100,
-        "[ab]" * 33,
         "a" * 60 + "**/" + "b" * 60 + "?",
     ],
 )
 def test_it_refuses_what_can_match_no_file_below_the_root(text: str) -> None:
-    with pytest.raises(ValueError, match=r"; |write|shorten|no character"):
+    with pytest.raises(ValueError, match=r"; |write|shorten"):
         normalized(text)
 
 
@@ -301,28 +296,12 @@ def test_it_reads_any_text_or_says_what_is_wrong_with_it(text: str) -> None:
         assert len(prefix_key(kept)) <= patterns.PLACE_LENGTH
 
 
-def test_it_decides_in_a_step_for_each_character(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the patterns, and where classes are compared, each with each other one once."""
-    steps: list[object] = []
-
-    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any) -> Any:
-            answer = function(*given)
-            steps.extend(answer if function is names.spelled else [answer])
-            return answer
-
-        return call
-
-    for function in (names.holds, names.common, names.spelled):
-        monkeypatch.setattr(patterns, function.__name__, counted(function))
+def test_it_decides_where_trying_each_way_would_not_end() -> None:
     for one, other in [
-        ("./" + "*a" * 49 + "*b", "./" + "*a" * 49 + "*[!ab]"),
+        ("./" + "*a" * 49 + "*b", "./" + "*a" * 49 + "*c"),
         ("a/**/" * 80 + "c.d", "a/" * 120 + "c.e"),
         ("**/" + "*a/**/" * 145 + "*b.c?", "**/" + "*a/**/" * 145 + "*d.e?"),
         ("**/" + "?*/**/" * 145 + "*b.c?", "**/" + "*/" * 500 + "*d.e?"),
-        ("/".join(f"*{chr(0x4E00 + at)}[ab]" for at in range(30)) + "/*b.c?", "**/" + "[c-z]?*/" * 30 + "*d.e?"),
+        ("/".join(f"*{chr(0x4E00 + at)}?" for at in range(30)) + "/*b.c?", "**/" + "??*/" * 30 + "*d.e?"),
     ]:
-        kept, others = normalized(one), normalized(other)
-        steps.clear()
-        assert not overlap(kept, others)
-        assert len(steps) <= 2 * (len(kept) + len(others)) + 30 * 64
+        assert not both(one, other)

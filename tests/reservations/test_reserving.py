@@ -76,9 +76,7 @@ def test_it_holds_on_what_one_has_already(shop: Project) -> None:
     assert Event.objects.filter(type="file.extended").count() == 1
 
 
-name = st.lists(
-    st.sampled_from(["a", "b", ".", "é", "e\u0301", r"\a", "*", "**", "?", "[ab]", "[!a]"]), min_size=1, max_size=4
-)
+name = st.lists(st.sampled_from(["a", "b", ".", "é", "e\u0301", r"\a", "*", "**", "?"]), min_size=1, max_size=4)
 globs = st.builds(
     lambda names, end: "./" + "/".join(map("".join, names)) + end,
     st.lists(name, min_size=1, max_size=4),
@@ -178,7 +176,6 @@ def test_it_asks_nobody_who_is_not_registered(shop: Project) -> None:
         ("~/notes", "outside of the project"),
         ("C:\\work\\a.py", "outside of the project"),
         ("!src/", "begins with !"),
-        ("a[b", r"\["),
         ("src/\x07", "control character"),
         ("x" * 2000, "1024 characters"),
     ],
@@ -249,11 +246,10 @@ def test_it_takes_the_same_part_of_each_work_tree_for_one(db: None, tmp_path: Pa
     Project(another.top / "src").reserve("bob", "b.py")
 
 
-def test_it_takes_what_exists_for_what_it_is(shop: Project) -> None:
-    (shop.root / "app" / "[id]").mkdir(parents=True)
+def test_it_takes_a_directory_for_what_it_is_and_brackets_as_they_are(shop: Project) -> None:
     (shop.root / "conf.d").mkdir()
     shop.reserve("ann", "app/[id]/page.tsx", "conf.d")
-    assert shop.held("app/[id]") == [("ann", r"app/\[id]/page.tsx")]
+    assert shop.held("app/[id]") == [("ann", "app/[id]/page.tsx")]
     assert shop.held("app/i/page.tsx") == []
     assert shop.held("conf.d/site") == [("ann", "/conf.d/")]
 
@@ -265,9 +261,9 @@ def test_it_takes_a_link_for_what_it_leads_to(shop: Project, tmp_path: Path) -> 
         (shop.root / name).symlink_to(leads)
     (shop.root / "round").symlink_to("round")
     linked = {
-        "link": r"real/\[id]",
-        "link/": r"real/\[id]/",
-        "again/*.py": r"real/\[id]/*.py",
+        "link": "real/[id]/",
+        "link/": "real/[id]/",
+        "again/*.py": "real/[id]/*.py",
         f"{shop.root}/l.py": "real/a.py",
         "out/a.py": "out/a.py",
         "round/a.py": "round/a.py",
