@@ -1,4 +1,4 @@
-"""What export, retention and doctor need of this app: kinds, lanes, and states that no operation leaves behind."""
+"""What export and retention need of this app: kinds and lanes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 
 from coordination.log.selectors import first_event_at, newest_event_id
 from coordination.models import Agent, Artifact, Channel, Event, Session, SessionStatus, Workspace
-from nexus.core.contributions import ExportKind, ImpossibleState, RetentionLane, rows_in_workspace
+from nexus.core.contributions import ExportKind, RetentionLane, rows_in_workspace
 
 # Events come last: the search index reads the messages that they refer to. The export finds a workspace's agents from
 # the rows of all kinds.
@@ -19,23 +19,6 @@ KINDS = (
     ExportKind("channel", Channel, 50, rows_in_workspace(Channel)),
     ExportKind("artifact", Artifact, 90, rows_in_workspace(Artifact), agents=("created_by",)),
     ExportKind("event", Event, 1000, rows_in_workspace(Event), agents=("actor_agent_id",)),
-)
-
-IMPOSSIBLE = (
-    ImpossibleState(
-        "sessions",
-        "closed without a time",
-        "status = 'closed' AND closed_at IS NULL",
-        "closed_at = last_heartbeat_at",
-        "the time of their last heartbeat was used",
-    ),
-    ImpossibleState(
-        "sessions",
-        "active with a time of closing",
-        "status = 'active' AND closed_at IS NOT NULL",
-        "closed_at = NULL",
-        "the time was removed",
-    ),
 )
 
 

@@ -30,7 +30,7 @@ from nexus.control.worktrees.trees import FOLDER, LEAVING, LOCKS, sweep
 from nexus.core import foreign_files
 from nexus.core.background_work import Work
 from nexus.core.config import CoreSettings
-from nexus.core.contributions import DoctorCheck, Finding, ImpossibleState, RetentionLane
+from nexus.core.contributions import DoctorCheck, Finding, RetentionLane
 from nexus.core.operations.errors import NexusError
 
 THERE = """
@@ -41,30 +41,6 @@ GONE = "UPDATE pool_worktrees SET state = 'discarded' WHERE worktree_id = '{}'"
 OVER = "status NOT IN ('queued', 'running')"
 
 KEPT_TURNS = 20  # the last ended turns of each agent that are kept, whatever their age
-
-IMPOSSIBLE = (
-    ImpossibleState(
-        "pool_turns",
-        "ended, without a time of ending",
-        f"{OVER} AND ended_at IS NULL",
-        "ended_at = coalesce(started_at, queued_at)",
-        "they ended when they began",
-    ),
-    ImpossibleState(
-        "pool_turns",
-        "open, with a time of ending",
-        "status IN ('queued', 'running') AND ended_at IS NOT NULL",
-        "ended_at = NULL",
-        "the time was removed",
-    ),
-    ImpossibleState(
-        "pool_turns",
-        "running, without a time of starting",
-        "status = 'running' AND started_at IS NULL",
-        "started_at = queued_at",
-        "they began when they were queued",
-    ),
-)
 
 
 def _ceilings(examination: Any) -> Iterator[Finding]:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         ExportKind,
         Figure,
         Found,
-        ImpossibleState,
         Page,
         PendingNotice,
         RetentionLane,
@@ -48,7 +47,7 @@ class NexusAppConfig(AppConfig):
     | `config.py` | its settings |
     | `operations.py` or `operations/` | its operations |
     | `events.py` | `SENTENCES` and `THINGS` |
-    | `maintenance.py` | `LANES`, `KINDS`, `CHECKS` and `IMPOSSIBLE` |
+    | `maintenance.py` | `LANES`, `KINDS` and `CHECKS` |
     | `attention.py` | `KINDS` and `ACTIONS` |
     | `metrics.py` | `collect` and `FIGURES` |
     | `models.py` | `STREAMS`, and `TRIGGERS` of its tables in each database |
@@ -104,10 +103,6 @@ class NexusAppConfig(AppConfig):
     def doctor_checks(self) -> Sequence[DoctorCheck]:
         """Return the checks of `nexus doctor`, besides those that it makes of every table."""
         return self._declared("maintenance", "CHECKS", ())
-
-    def impossible_states(self) -> Sequence[ImpossibleState]:
-        """Return the states of rows that `nexus doctor` finds and repairs."""
-        return self._declared("maintenance", "IMPOSSIBLE", ())
 
     def database_objects(self, vendor: str) -> Mapping[str, str]:
         """Return the triggers of its tables, by name, in the SQL of the database `vendor` (`sqlite` or `postgresql`).

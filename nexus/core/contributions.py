@@ -58,17 +58,6 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class ImpossibleState:
-    """A state that no operation leaves behind, and the change that repairs the row."""
-
-    table: str
-    what: str
-    where: str  # SQL
-    change: str  # SQL
-    mending: str
-
-
-@dataclass(frozen=True)
 class DoctorCheck:
     """A check of the store's content; it gets the open examination (`nexus.maintenance.findings.Examination`)."""
 

@@ -38,7 +38,7 @@ SERVER_CHECKS: dict[str, Callable[[Home], Iterator[Finding]]] = {
 ROW_CHECKS: dict[str, Callable[[Examination], Iterator[Finding]]] = {
     "version": checks.versions,
     "schema": checks.schema,
-    "impossible rows": checks.impossible_rows,
+    "retention passes": checks.open_passes,
     "clock": checks.clock,
 }
 SQLITE_CHECKS: dict[str, Callable[[FileExamination], Iterator[Finding]]] = {

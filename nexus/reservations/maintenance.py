@@ -1,5 +1,4 @@
-"""What export, retention and doctor need of reservations: kinds, lanes, checks, and states that no operation leaves
-behind."""
+"""What export, retention and doctor need of reservations: kinds, lanes and checks."""
 
 from __future__ import annotations
 
@@ -9,28 +8,11 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from nexus.core.contributions import DoctorCheck, ExportKind, Finding, ImpossibleState, RetentionLane, rows_in_workspace
+from nexus.core.contributions import DoctorCheck, ExportKind, Finding, RetentionLane, rows_in_workspace
 from nexus.reservations.models import Reservation
 from nexus.reservations.patterns import extension, normalized, overlap, prefix_key
 
 KINDS = (ExportKind("file_reservation", Reservation, 85, rows_in_workspace(Reservation), agents=("agent_id",)),)
-
-IMPOSSIBLE = (
-    ImpossibleState(
-        "file_reservations",
-        "ended without an outcome",
-        "released_at IS NOT NULL AND outcome IS NULL",
-        "outcome = 'released'",
-        "they count as released",
-    ),
-    ImpossibleState(
-        "file_reservations",
-        "held, with an outcome",
-        "released_at IS NULL AND outcome IS NOT NULL",
-        "outcome = NULL",
-        "the outcome was removed",
-    ),
-)
 
 HELD = """
     SELECT workspace_id, place, pattern, exclusive, agent_id, reservation_id, extension

@@ -1,4 +1,4 @@
-"""What retention and doctor need of topics: lanes, checks, and states that no operation leaves behind.
+"""What retention and doctor need of topics: lanes and checks.
 
 Topics belong to no workspace, so no export holds them.
 """
@@ -11,40 +11,9 @@ from typing import Any
 
 from django.db.models import Exists, OuterRef, QuerySet
 
-from nexus.core.contributions import DoctorCheck, Finding, ImpossibleState, RetentionLane
+from nexus.core.contributions import DoctorCheck, Finding, RetentionLane
 from nexus.topics.models import Topic, TopicMessage
 from nexus.topics.search import REBUILD_FTS5
-
-IMPOSSIBLE = (
-    ImpossibleState(
-        "topics",
-        "closed without a time of closing",
-        "status = 'closed' AND closed_at IS NULL",
-        "closed_at = coalesce(last_message_at, created_at)",
-        "the time of their last message was used",
-    ),
-    ImpossibleState(
-        "topics",
-        "open, with a time of closing",
-        "status = 'open' AND closed_at IS NOT NULL",
-        "closed_at = NULL",
-        "the time was removed",
-    ),
-    ImpossibleState(
-        "topics",
-        "behind the numbers of their own messages",
-        "last_seq < (SELECT max(seq) FROM topic_messages m WHERE m.topic_id = topics.topic_id)",
-        "last_seq = (SELECT max(seq) FROM topic_messages m WHERE m.topic_id = topics.topic_id)",
-        "the next message gets the next free number",
-    ),
-    ImpossibleState(
-        "topic_peers",
-        "ahead of everything that was said",
-        "last_seq > (SELECT last_seq FROM topics t WHERE t.topic_id = topic_peers.topic_id)",
-        "last_seq = (SELECT last_seq FROM topics t WHERE t.topic_id = topic_peers.topic_id)",
-        "their cursors were set to the newest message",
-    ),
-)
 
 
 def _search(examination: Any) -> Iterator[Finding]:

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from nexus.core import files, progress
-from nexus.core.apps import nexus_apps
 from nexus.core.clock import now
 from nexus.maintenance import checks, store_file
 from tests.maintenance.conftest import Done, Home, entries
@@ -71,13 +70,11 @@ def test_a_quick_look_samples_the_newest_rows_and_compares_no_index(
         "DROP TRIGGER events_refuse_delete",
         "DELETE FROM events WHERE event_id = 7",
         f"UPDATE messages SET created_at = '{now() + timedelta(days=3):%Y-%m-%d %H:%M:%S}' WHERE rowid = 1",
-        "UPDATE message_deliveries SET read_at = NULL"
-        " WHERE rowid = (SELECT min(rowid) FROM message_deliveries WHERE status = 'read')",
         "PRAGMA writable_schema=ON",
         "UPDATE sqlite_master SET sql = replace(sql, 'created_at', 'role') WHERE name = 'agents_by_age'",
     )
     checks = {finding["check"] for finding in findings()}
-    assert checks >= {"event ids", "clock", "impossible rows", "integrity"}
+    assert checks >= {"event ids", "clock", "integrity"}
     assert [finding["problem"] for finding in findings("--quick")] == [
         "The trigger events_refuse_delete is missing.",
         "The index agents_by_age is on other columns.",
@@ -114,52 +111,6 @@ def test_it_says_when_there_is_nothing_to_examine(home: Home, nexus: Nexus) -> N
     assert "There is no store" in done.err
 
 
-ODD = {
-    "held without a holder or a lease": "UPDATE handoffs SET lease_expires_at = NULL WHERE status = 'CLAIMED'",
-    "open with a claimant or a lease": "UPDATE handoffs SET claimed_by = 'bob' WHERE status = 'OPEN'",
-    "done with a lease": "UPDATE handoffs SET lease_expires_at = created_at WHERE status = 'REJECTED'",
-    "in flight without a lease": "UPDATE message_deliveries SET lease_expires_at = NULL WHERE status = 'delivered'",
-    "acknowledged without a time": "UPDATE message_deliveries SET read_at = NULL WHERE status = 'read'",
-    "out of flight with a lease": (
-        "UPDATE message_deliveries SET lease_expires_at = created_at WHERE status = 'unread'"
-    ),
-    "closed without a time": "UPDATE sessions SET closed_at = NULL WHERE status = 'closed'",
-    "active with a time of closing": "UPDATE sessions SET closed_at = started_at WHERE status = 'active'",
-    "closed without a time of closing": "UPDATE topics SET closed_at = NULL WHERE status = 'closed'",
-    "open, with a time of closing": "UPDATE topics SET closed_at = created_at WHERE status = 'open'",
-    "behind the numbers of their own messages": "UPDATE topics SET last_seq = 1 WHERE last_seq = 2",
-    "ended without an outcome": "UPDATE file_reservations SET outcome = NULL WHERE released_at IS NOT NULL",
-    "held, with an outcome": "UPDATE file_reservations SET outcome = 'expired' WHERE released_at IS NULL",
-    "ahead of everything that was said": "UPDATE topic_peers SET last_seq = 99 WHERE agent_name = 'ana'",
-    "ended, without a time of ending": "UPDATE pool_turns SET ended_at = NULL WHERE status = 'done'",
-    "open, with a time of ending": "UPDATE pool_turns SET ended_at = queued_at WHERE status = 'queued'",
-    "completed, without a result": "UPDATE mcp_tasks SET result = NULL WHERE status = 'completed'",
-    "not completed, with a result": "UPDATE mcp_tasks SET result = '{}' WHERE status = 'working'",
-    "running, without a time of starting": "UPDATE pool_turns SET started_at = NULL WHERE status = 'running'",
-}
-
-
-def test_it_brings_impossible_rows_back_among_the_possible(home: Home, findings: Findings) -> None:
-    assert {state.what for app in nexus_apps() for state in app.impossible_states()} == set(ODD)
-    home.sql(*ODD.values())
-
-    problems = [finding["problem"] for finding in findings() if finding["fixable"]]
-    assert [what for what in ODD if not any(what in problem for problem in problems)] == []
-    assert all(finding["fixed"] for finding in findings("--fix"))
-    assert findings() == []
-
-
-def test_it_hands_out_again_what_was_in_flight_without_a_lease(home: Home, nexus: Nexus) -> None:
-    home.sql(ODD["in flight without a lease"])
-
-    nexus("doctor", "--fix")
-
-    [(lapsed, attempts)] = home.sql(
-        "SELECT min(lease_expires_at = created_at), min(attempts) FROM message_deliveries WHERE status = 'delivered'"
-    )
-    assert (lapsed, attempts) == (1, 1)
-
-
 def test_it_finds_files_that_two_agents_hold_and_reservations_that_protect_nothing(
     home: Home, findings: Findings
 ) -> None:
@@ -173,14 +124,6 @@ def test_it_finds_files_that_two_agents_hold_and_reservations_that_protect_nothi
              " WHERE pattern <> '*.lock'")  # fmt: skip
     problems = [finding["problem"] for finding in findings()]
     assert "'ana' and 'bob' both hold what '/src/' and 'src/a.py' match, in one project." in problems
-
-
-def test_it_finds_a_handoff_that_names_an_event_that_never_was(home: Home, findings: Findings) -> None:
-    home.sql("UPDATE handoffs SET created_event_id = 10000 WHERE status = 'OPEN'")
-
-    problems = [finding["problem"] for finding in findings()]
-    assert ["never written" in problem for problem in problems] == [True, False]
-    assert "search of handoffs" in problems[1], "it is looked for by that event, too"
 
 
 FREE = "DROP TRIGGER events_refuse_delete"
@@ -198,7 +141,7 @@ FOUND: dict[str, tuple[list[str], str, list[str], bool]] = {  # statements, the 
         [""],
         True,
     ),
-    "a pass that was left open": ([PRUNE], "impossible rows", [""], True),
+    "a pass that was left open": ([PRUNE], "retention passes", [""], True),
     "rows that refer to nothing": (
         ["DELETE FROM agents WHERE agent_id = 'cleo'"],
         "references",

@@ -26,8 +26,8 @@ class Command(NexusCommand):
         + ", ".join([*doctor.HOME_CHECKS, *doctor.ROW_CHECKS, *doctor.left_out()])
         + f".\nOn PostgreSQL it leaves out what only a SQLite file has: {', '.join(doctor.left_out())}.\n"
         "It changes nothing without --fix, and may run on a damaged store or beside a server. --fix repairs:\n"
-        "modes of files, missing triggers and indexes, broken indexes, a log that is too long or lost, leftovers of\n"
-        "a killed backup, and rows in states that no operation leaves behind. It deletes no message, event or handoff."
+        "modes of files, missing triggers and indexes, broken indexes, a log that is too long or lost, and\n"
+        "leftovers of a killed backup. It deletes no message, event or handoff."
     )
     examples = """examples:
   nexus doctor
@@ -42,8 +42,8 @@ exit codes: 0 healthy, or nothing but notes; 1 something was found (and, with --
         parser.add_argument(
             "--quick",
             action="store_true",
-            help="Sample an SQLite file: compare no index with its table, and look for impossible rows, a wrong clock "
-            f"and missing events only among the newest {SAMPLED:,} rows of each table.",
+            help="Sample an SQLite file: compare no index with its table, and look for a wrong clock and "
+            f"missing events only among the newest {SAMPLED:,} rows of each table.",
         )
         parser.add_argument("--json", action="store_true", help="Answer one JSON object.")
 
