@@ -244,7 +244,6 @@ class OfferPage(TypedDict):
         resume=lambda p, data: p.model_copy(update={"cursor": data["next_cursor"]}) if data["has_more"] else p,
         expired=lambda p, data: {**data, "timed_out": bool(p.timeout_seconds)},
         next_change=lambda p: selectors.next_change(workspaces.locate(p.project_root).workspace_id),
-        deferrable=True,
     ),
 )
 def handoff_list_available(p: HandoffListAvailable, caller: Caller) -> OfferPage:

@@ -27,18 +27,15 @@ from mcp_types import (
     ReadResourceResult,
 )
 
-from mcp_bridge import features, tasks
+from mcp_bridge import features
 from mcp_bridge.choices import ENABLE, Enable, enabling, offered
 from mcp_bridge.context import CallerOf, Context, TurnOf, is_modern, turn_of_request
-from mcp_bridge.extension import Tasks, created, declared, install
 from mcp_bridge.features import result, tool, tools, wire
-from mcp_bridge.models import Task
 from mcp_bridge.presence import acted
 from mcp_bridge.subscriptions import Pushes, ResourceBus, Subscribers
 from nexus.core.cancellation import while_there
 from nexus.core.config import package_version
 from nexus.core.fairness import holding
-from nexus.core.operations.deferred import NotKept
 from nexus.core.operations.errors import NexusError, invalid, not_found
 from nexus.core.operations.registry import TOOLSETS, Choice, Toolset, add, default, find_tool
 from nexus.core.operations.replies import Outcome, Reply
@@ -110,8 +107,7 @@ class Calls:
 
     async def call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
         """Answer a call that the SDK has parsed."""
-        reply, done = await self._perform(ctx, params.name, params.arguments)
-        return result(reply, done) if isinstance(done, Outcome) else cast(CallToolResult, created(done))
+        return result(*await self._perform(ctx, params.name, params.arguments))
 
     async def at_once(self, server: Server[Any], ctx: Context, call_next: CallNext) -> HandlerResult:
         """Answer a plain call directly in wire form: the SDK would validate it twice and copy the result four times."""
@@ -128,7 +124,7 @@ class Calls:
             return await call_next(ctx)
         return _as_sent(server, ctx, *await self._perform(ctx, name, arguments))
 
-    async def _perform(self, ctx: Context, name: str, arguments: dict[str, Any] | None) -> tuple[Reply, Outcome | Task]:
+    async def _perform(self, ctx: Context, name: str, arguments: dict[str, Any] | None) -> tuple[Reply, Outcome]:
         try:
             turn = self._turn_of(ctx)
         except NexusError as error:
@@ -136,16 +132,11 @@ class Calls:
         async with holding(turn):
             return await self._performed(ctx, name, arguments)
 
-    async def _performed(
-        self, ctx: Context, name: str, arguments: dict[str, Any] | None
-    ) -> tuple[Reply, Outcome | Task]:
+    async def _performed(self, ctx: Context, name: str, arguments: dict[str, Any] | None) -> tuple[Reply, Outcome]:
         chosen = self._choices.of(ctx)
         operation = find_tool(chosen, name)
         if operation is not None:
             toolset, caller = operation.toolset, self._caller_of(ctx)
-            if operation.wait is not None and operation.wait.deferrable and declared(ctx):
-                with contextlib.suppress(NotKept):  # the call then proceeds as if the extension had not been declared
-                    return toolset.reply, await tasks.begin(operation, caller, arguments)
             performing = aperform(toolset, caller, name, arguments)
             if operation.wait is not None:
                 performing = with_progress(ctx, name, _while_connected(ctx.request, performing))
@@ -158,10 +149,10 @@ class Calls:
         return chosen[0].reply, Outcome(error=not_found("tool", name[:200]))
 
 
-def _as_sent(server: Server[Any], ctx: Context, reply: Reply, done: Outcome | Task) -> dict[str, Any]:
-    answer = wire(reply, done) if isinstance(done, Outcome) else created(done)
+def _as_sent(server: Server[Any], ctx: Context, reply: Reply, done: Outcome) -> dict[str, Any]:
+    answer = wire(reply, done)
     if is_modern(ctx):
-        answer.setdefault("resultType", "complete")
+        answer["resultType"] = "complete"
         answer["_meta"] = {SERVER_INFO_META_KEY: server.server_info_stamp}
     return answer
 
@@ -248,7 +239,6 @@ def build_server(
         on_unsubscribe_resource=subscribers.unsubscribe,
         on_subscriptions_listen=subscribers.listen,
     )
-    install(server, Tasks(caller_of))
     server.middleware += [partial(calls.at_once, server), partial(_introduce, choices)]
     return server
 
@@ -258,8 +248,6 @@ async def _introduce(choices: Choices, ctx: Context, call_next: CallNext) -> Han
     answer = await call_next(ctx)
     if ctx.method not in ("initialize", "server/discover") or not isinstance(answer, dict):
         return answer
-    if ctx.method == "initialize":
-        answer["capabilities"].pop("extensions", None)  # all of them are for the current protocol
     if ctx.method == "initialize" and len(TOOLSETS) > 1:
         for name in ("tools", "prompts", "resources"):
             answer["capabilities"][name]["listChanged"] = True

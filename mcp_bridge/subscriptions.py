@@ -29,7 +29,6 @@ from mcp_types import (
 from coordination.models import ID_LENGTH
 from mcp_bridge import features, presence
 from mcp_bridge.context import CallerOf, Context, as_mcp
-from mcp_bridge.extension import listened
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.registry import TOOLSETS, Choice
@@ -291,7 +290,7 @@ class Subscribers:
         await self._started()
         bus = ListenBus(self._bus, caller, uris)
         session: Any = _Session(ctx.session, lambda uri: self._pushes.sent(ctx, caller, bus.sent(uri)))
-        return await listened(replace(ctx, session=session), params, caller, bus.listen)
+        return await bus.listen(replace(ctx, session=session), params)
 
     async def _started(self) -> None:
         """Begin to watch the log. Raises an MCP error for the documented one where the store cannot be watched."""

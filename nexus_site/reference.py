@@ -17,7 +17,7 @@ from mcp_bridge import features
 from mcp_bridge.choices import enabling
 from nexus.core import overview
 from nexus.core.contributions import Page
-from nexus.core.operations.registry import TOOLSETS, default, operations
+from nexus.core.operations.registry import TOOLSETS, default
 from nexus.web.page import render
 from nexus_site import reference_pages
 
@@ -53,7 +53,6 @@ def _mcp() -> str:
             (prompt.name, prompt.description or "", [argument.name for argument in prompt.arguments or ()])
             for prompt in features.prompts(choice)
         ],
-        [each.name for each in operations() if each.wait is not None and each.wait.deferrable],
     )
 
 

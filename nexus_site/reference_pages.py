@@ -274,7 +274,6 @@ def mcp(
     texts: Mapping[str, str],
     resources: Iterable[tuple[str, str]],
     prompts: Iterable[tuple[str, str, list[str]]],
-    tasks: Iterable[str],
 ) -> str:
     """What an MCP client finds beside the operations; `texts` are the pages themselves, by title."""
     return page(
@@ -290,8 +289,6 @@ def mcp(
             + table(
                 ["prompt", "arguments", "what it is"], [[code(name), listed(a), about] for name, about, a in prompts]
             ),
-            "## Tasks\n\nIf one of these calls waits, a client that declares the extension "
-            f"`io.modelcontextprotocol/tasks` gets a task: {listed(tasks)}.",
             "## Texts for agents\n\nThe instructions of the server, and the pages of reference.",
             *(f"### {title}\n\n````text\n{text.strip()}\n````" for title, text in texts.items()),
         ],

@@ -130,7 +130,6 @@ def event_get(p: EventGet, caller: Caller) -> EventPage:
         },
         resume=lambda p, data: p.model_copy(update={"cursor": data["next_cursor"]}),
         past=lambda p, event_id: p.model_copy(update={"cursor": max(p.cursor or 0, event_id)}),
-        deferrable=True,
     ),
 )
 def event_wait(p: EventWait, caller: Caller) -> EventPage:

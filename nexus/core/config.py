@@ -98,7 +98,7 @@ RETIRED = {
         f"{KEEP} holds, or the longest of those that it replaces",
     ),
     "retention_forge_deliveries_keep_days": "it is always 30",
-    "retention_expired_tasks_keep_days": "it is always 1",
+    "retention_expired_tasks_keep_days": "there are no MCP tasks",
     "max_waiting_calls": "it is always 2048",
     "handoff_untaken_after_seconds": "it is always 600",
     "handoff_check_seconds": "a check runs for 900 s, or for its own `seconds`",

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from mcp.client.client import Client
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page
 
 from tests.acceptance.hub import Hub
 from tests.browser import scene
 from tests.browser.conftest import Ids
-from tests.mcp_bridge.tasking import Tasks, begun
 
 PAGES = {
     "home": "/admin/",
@@ -50,7 +46,6 @@ PAGES = {
     "find": "/admin/find/?q=parser",
     "agents": "/admin/agents/",
     "agent": "/admin/agents/planner/",
-    "agent_waits": "/admin/agents/waiter/",
     "limits": "/admin/limits/?role=worker",
     "agent_new": "/admin/agents/+new/",
     "try": "/admin/agents/planner/try/?since=0",
@@ -73,7 +68,7 @@ PAGES = {
 # Each is of one kind with another page, whose templates it shares: only `make long` visits it.
 VARIANTS = {
     *("agent_mail", "topic_found", "files_ended", "event_records", "handoff_records", "operators"),
-    *("handoff_blocked", "handoff_submitted", "plan_close", "plan_history", "topic_delete", "agent_waits"),
+    *("handoff_blocked", "handoff_submitted", "plan_close", "plan_history", "topic_delete"),
 }
 
 
@@ -84,17 +79,7 @@ def team(team: Ids, hub: Hub) -> Ids:
     asks = {"title": "May I run the build?", "detail": "make -j2 all\n" + "word/" * 60, "subject": "run make"}
     asked = control("ask_operator", agent_id="planner", kind="permission", **asks, timeout_seconds=0)
     trouble = scene.trouble(scene.over_rest(hub.url), Path(team["root"]))
-    with ThreadPoolExecutor(1) as thread:  # in this one Playwright's event loop runs
-        thread.submit(asyncio.run, _wait(hub, team["root"])).result()
     return {**team, **trouble, "question": asked["question_id"]}
-
-
-async def _wait(hub: Hub, root: str) -> None:
-    """A call over MCP of the agent waiter waits, for an hour."""
-    address = f"{hub.url}/mcp?api_key={hub.key('waiter')}"
-    async with Client(address, mode="auto", extensions=[Tasks()]) as client:
-        event = {"stream": "workspace", "filters": {"type": "artifact.created", "agent_id": "waiter"}}
-        await begun(client, "event_wait", project_root=root, agent_id="waiter", timeout_seconds=3600, **event)
 
 
 @pytest.mark.parametrize("widths", [(400, 1280), pytest.param((400, 2560, 1280), marks=pytest.mark.long)])
@@ -158,16 +143,6 @@ def test_it_shows_a_table_whole_on_a_narrow_screen(page: Page, team: Ids, name: 
     heads = page.locator(".nx-stack thead")  # each cell has its label there
     sizes = heads.evaluate_all("heads => heads.map((head) => head.getBoundingClientRect().width)")
     assert sizes and max(sizes) <= 1
-
-
-def test_it_shows_whole_what_a_call_waits_for(page: Page, team: Ids) -> None:
-    page.set_viewport_size({"width": 400, "height": 900})
-    page.goto(PAGES["agent_waits"])
-    call = page.get_by_role("listitem").filter(has=page.get_by_role("button", name="Cancel event_wait"))
-    expect(call).to_contain_text("artifact.created")
-    cut = call.evaluate("call => [...call.querySelectorAll('*')].filter((it) => it.scrollWidth > it.clientWidth + 1 &&"
-                        " getComputedStyle(it).overflowX !== 'visible').map((it) => it.textContent)")  # fmt: skip
-    assert cut == []
 
 
 @pytest.mark.parametrize("name", ["agents", "files"])

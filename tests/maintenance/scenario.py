@@ -124,25 +124,6 @@ def main(home: Path) -> None:
     call("artifact_put", project_root=project, artifact_type="json", content='{"a": 1}', name="inline")
     call("artifact_put", project_root=project, artifact_type="file", path="notes.md", metadata={"by": "ana"})
     _fill_the_pool(project)
-    _put_calls_aside()
-
-
-def _put_calls_aside() -> None:
-    """A task that waits, and one that completed."""
-    from mcp_bridge.models import Task, TaskStatus
-    from nexus.core.clock import now
-
-    moment = now()
-    call = {
-        "agent_id": "ana",
-        "toolset": "coordination",
-        "operation": "event_wait",
-        "arguments": "{}",
-        "answered": "{}",
-    }
-    times = dict.fromkeys(("created_at", "updated_at", "waits_until", "expires_at"), moment)
-    Task.objects.create(task_id="waits", **call, **times)
-    Task.objects.create(task_id="ended", **call, **times, status=TaskStatus.COMPLETED, result="{}", size=2)
 
 
 def _fill_the_pool(project: str) -> None:

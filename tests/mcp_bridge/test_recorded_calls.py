@@ -16,10 +16,9 @@ from django.test.utils import CaptureQueriesContext
 from coordination.models import Session
 from handoffs.models import Handoff, Remark
 from inbox.models import Message
-from mcp_bridge import recorded_calls, tasks
+from mcp_bridge import recorded_calls
 from mcp_bridge.models import RecordedCall
 from mcp_bridge.recorded_calls import RelayedRequest
-from nexus.control.models import Question
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import TOOLSETS
@@ -230,17 +229,3 @@ def test_a_repeated_wait_goes_on_and_is_answered_as_the_first(project: str) -> N
     first, second = asyncio.run(both())
     assert first == second and first["received_count"] == 1
     assert Post.objects.count() == 2
-
-
-def test_a_repeated_call_that_becomes_a_task_is_made_once() -> None:
-    """Nobody was told of the first task."""
-    operation = TOOLSETS["control"].operations["ask_operator"]
-    question = {"agent_id": "ana", "title": "May I?", "timeout_seconds": 60}
-
-    async def asked() -> list[Any]:
-        requests = [RelayedRequest(RELAY, 0, "a", repeated=again) for again in (False, True)]
-        return [await tasks.begin(operation, replace(RELAY, request=request), question) for request in requests]
-
-    first, second = asyncio.run(asked())
-    assert first.answered == second.answered
-    assert Question.objects.count() == 1

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from mcp_types import Tool
+from mcp.client.extension import advertise
+from mcp.shared.exceptions import MCPError
+from mcp_types import METHOD_NOT_FOUND, GetTaskRequest, GetTaskRequestParams, GetTaskResult, Tool
 
 from coordination.toolset import COORDINATION
 from mcp_bridge import features as described
@@ -189,3 +191,16 @@ async def test_it_tells_a_bound_connection_who_it_is(connect: Connect) -> None:
     assert unbound.structured_content["error"]["code"] == "VALIDATION_ERROR"
     assert bound.structured_content["data"]["role"] == "lead"
     assert other.structured_content["error"]["code"] == "NOT_OWNER"
+
+
+async def test_it_answers_a_client_that_knows_tasks_as_any_other(connect: Connect) -> None:
+    asks = GetTaskRequest(params=GetTaskRequestParams(task_id="any"))
+    extensions = [advertise("io.modelcontextprotocol/tasks")]
+    async with connect("ann", chosen=["coordination", "questions"], extensions=extensions) as client:
+        await client.call_tool("agent_register", {"agent_id": "ann"})
+        answer = await client.call_tool("ask_operator", {"title": "May I?", "timeout_seconds": 0.01})
+        with pytest.raises(MCPError) as refused:
+            await client.session.send_request(asks, GetTaskResult)
+        assert not client.server_capabilities.extensions
+    assert answer.structured_content["data"]["status"] == "asked"
+    assert refused.value.code == METHOD_NOT_FOUND

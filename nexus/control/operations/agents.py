@@ -125,7 +125,6 @@ def _abandoned(p: Send, caller: Caller, data: Data) -> None:
         expired=lambda p, data: data,
         abandoned=_abandoned,
         capped=False,
-        deferrable=True,
     ),
 )
 def pool_send(p: Send, caller: Caller) -> Answer:

@@ -93,7 +93,6 @@ def _finish(p: AskOperator, caller: Caller, performed: Data) -> QuestionRow:
         expired=lambda p, data: data,
         next_change=_expires_at,
         capped=False,
-        deferrable=True,
     ),
     also=(QUESTIONS,),
 )

@@ -58,9 +58,6 @@ class Wait(Generic[P]):
     # Told that the caller went away before it was answered, and what the call itself had answered.
     abandoned: Callable[[P, Caller, Data], object] | None = None
     capped: bool = True  # by max_wait_timeout_seconds; without, the parameter itself refuses what is too long
-    # Whether it may be put aside instead of parked: another process goes on with it, from the arguments and from what
-    # the call answered; `finish` may then come twice.
-    deferrable: bool = False
 
 
 @dataclass(frozen=True)
@@ -250,7 +247,7 @@ class Toolset:
         """Return the operation of this name. Raises NOT_FOUND."""
         found = self.contents.operations.get(name)
         for module in self._administration if found is None else ():
-            import_module(module)  # no more of them than it takes: some stand on the SDK of MCP
+            import_module(module)  # no more of them than it takes
             found = self._contents.operations.get(name)
             if found is not None:
                 break

@@ -164,20 +164,12 @@ def _agent(request: HttpRequest, row: Agent, form: ProfileForm, limits: LimitsFo
         key=AgentKey.objects.filter(agent_id=agent_id).first(),
         sessions=sessions,
         inbox=inbox_monitoring.inbox_of(agent_id, moment),
-        calls=_waiting_calls(request, agent_id),
         owes=[(debt, _page_of(debt)) for debt in debts.owed_by(agent_id)],
         works=works(moment, agent_id)[agent_id],
         offered=handoffs_selectors.offered_by(agent_id, SHOWN_HANDOFFS),
         doings=lines(without_quiet(events_by(agent_id, EXAMINED_EVENTS))[:SHOWN_EVENTS]),
         day=day_of(agent_id, moment),
     )
-
-
-def _waiting_calls(request: HttpRequest, agent_id: str) -> list[dict[str, Any]]:
-    """Return the agent's MCP calls that wait as tasks."""
-    envelope = operate(COORDINATION, request, "mcp_task_list", "", agent_id=agent_id, limit=SHOWN_EVENTS)
-    rows = envelope["data"]["tasks"] if envelope["ok"] else []
-    return [{**row, **{at: datetime.fromisoformat(row[at]) for at in ("since", "until")}} for row in rows]
 
 
 def _page_of(debt: debts.Debt) -> str:
