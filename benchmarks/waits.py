@@ -1,4 +1,4 @@
-"""What a commit at one hub costs another hub at the same database, whose waits it does not concern: NOTIFY and NATS.
+"""What a commit at one hub costs another hub at the same database, whose waits it does not concern.
 
 CPU time of the other hub for each message that is sent, without what its waits take while nobody writes. On the server
 that NEXUS_TEST_SERVER names, or on a cluster of its own.
@@ -17,41 +17,25 @@ from typing import Any
 import httpx
 
 from benchmarks.harness import Benchmark, Figures, Server, amount, raise_file_limit, running, sender, sent
-from tests.nats import nats
-from tests.postgres import SERVER, database_of, fresh_database, programs
+from tests.postgres import SERVER, fresh_database, programs
 
-NOTIFY, NATS = "NOTIFY", "NATS"
 AGENTS = 20  # that wait
-TICK_MS = 10.0
 LINE = "CPU of the other hub, ms for each message"
 
 
 async def measure(scratch: Path, options: argparse.Namespace) -> Figures:
-    """By fan-out, the cost of a message; nothing where PostgreSQL is not installed."""
+    """The cost of a message; nothing where PostgreSQL is not installed."""
     if not SERVER and programs() is None:
         print("PostgreSQL is not installed here.", file=sys.stderr)
         return {}
     raise_file_limit()
-    figures: Figures = {}
     with ExitStack() as stack:
         for number in range(2):
             (scratch / f"project-{number}").mkdir()
-        url = stack.enter_context(fresh_database(scratch / NOTIFY, settings=()))
-        server = stack.enter_context(nats())
-        ways = {
-            NOTIFY: {"NEXUS_DATABASE_URL": url},
-            NATS: {
-                "NEXUS_DATABASE_URL": database_of(scratch / NATS, url.rpartition("/")[0]),
-                "NEXUS_NATS_URL": server.url,
-            },
-        }
-        for name, settings in ways.items():
-            settings["NEXUS_MAX_WAIT_TIMEOUT_SECONDS"] = "3600"
-            here, there = (stack.enter_context(running(scratch / f"{name}-{hub}", **settings)) for hub in (1, 2))
-            figures[name] = await _cost(here, there, scratch, options)
-    least = TICK_MS / figures[NATS]["messages"]  # what the clock of CPU time cannot tell from nothing
-    figures[f"{NOTIFY} / {NATS}, at least"] = {LINE: figures[NOTIFY][LINE] / max(figures[NATS][LINE], least)}
-    return figures
+        url = stack.enter_context(fresh_database(scratch, settings=()))
+        settings = {"NEXUS_DATABASE_URL": url, "NEXUS_MAX_WAIT_TIMEOUT_SECONDS": "3600"}
+        here, there = (stack.enter_context(running(scratch / f"hub-{hub}", **settings)) for hub in (1, 2))
+        return {"NOTIFY": await _cost(here, there, scratch, options)}
 
 
 async def _cost(here: Server, there: Server, scratch: Path, options: argparse.Namespace) -> dict[str, float]:

@@ -113,6 +113,7 @@ RETIRED = {
     "pool_hang_seconds": "it is always 30",
     "pool_idle_seconds": "idle agents stay",
     "pool_bus_calls": "an agent's rights on the bus decide",
+    "nats_url": "processes at one database tell each other by NOTIFY",
 }
 SECTIONS: list[type[Settings]] = []
 
@@ -162,53 +163,6 @@ def check_url(text: str) -> None:
         raise ValueError(f"use an address of the form {form}, with libpq's parameters after a ?") from None
 
 
-NATS_FORM = "nats://user:password@host:4222"
-NATS_FILES = ("creds", "nkey", "ca")  # the parameters of its URL
-
-
-def check_nats(text: str) -> None:
-    """Check the address of a NATS server, or of several. Raises ValueError, which does not repeat what may be a
-    secret."""
-    from importlib.util import find_spec
-
-    servers, files = nats_parts(text)
-    for server in servers:
-        try:
-            parts = urlsplit(server)
-            known = (
-                parts.scheme in ("nats", "tls") and parts.hostname and not parts.path.strip("/") and not parts.fragment
-            )
-            _ = parts.port
-        except ValueError:
-            known = False
-        if not known:
-            raise ValueError(f"use an address of the form {NATS_FORM}, or several, separated by commas")
-    for name, path in files.items():
-        if name not in NATS_FILES:
-            raise ValueError(f"the parameters after the ? are {', '.join(NATS_FILES)}, each with the path of a file")
-        if not Path(path).is_file():
-            raise ValueError(f"the file of the parameter {name} is not there")
-    if find_spec("nats") is None:
-        from nexus.core.installation import needs_extra
-
-        raise ValueError(needs_extra("NATS", "nats"))
-
-
-def nats_parts(text: str) -> tuple[list[str], dict[str, str]]:
-    """Return the servers of a NATS address, and the files that its parameters name."""
-    servers, _, query = text.partition("?")
-    given = (part.partition("=") for part in query.split("&") if part)
-    return servers.split(","), {name: unquote(path) for name, _, path in given}
-
-
-def without_credentials(text: str) -> str:
-    """Return a NATS address without users, passwords and tokens, as it may be shown."""
-    servers, _ = nats_parts(text)
-    return ",".join(
-        f"{scheme}://{rest.rpartition('@')[2]}" for scheme, _, rest in (s.partition("://") for s in servers)
-    )
-
-
 def check_networks(text: str) -> None:
     """Check a list of addresses and networks. Raises ValueError."""
     from ipaddress import ip_network
@@ -241,14 +195,6 @@ class CoreSettings(Settings):
         check=check_url,
         live=False,
         shown=without_password,
-    )
-    nats_url: str | None = setting(
-        None,
-        "NATS server that tells the processes at one PostgreSQL database of each other's commits, instead of NOTIFY: "
-        f"{NATS_FORM}. Several are separated by commas; ?creds=, ?nkey= and ?ca= name files.",
-        check=check_nats,
-        live=False,
-        shown=without_credentials,
     )
     busy_timeout_ms: int = setting(
         5000, "How long (ms) a call waits for the lock of another writer.", minimum=0, live=False
@@ -400,13 +346,6 @@ def resolve(environ: Mapping[str, str], flags: Mapping[str, str]) -> Resolved:
             Code.CONFIG_ERROR,
             f"{flag('db_path')} and {flag('database_url')} both say where the store is: give one of them.",
             {"setting": "database_url"},
-        )
-    if "nats_url" in values and "database_url" not in values:
-        raise NexusError(
-            Code.CONFIG_ERROR,
-            f"{variable('nats_url')} needs a store in PostgreSQL: give {variable('database_url')}, too, or unset it. "
-            "Processes at one SQLite file learn of commits from the file.",
-            {"setting": "nats_url"},
         )
     every = type("EverySetting", tuple(reversed(SECTIONS)), {})
     return Resolved(every(values), sources)

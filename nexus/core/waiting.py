@@ -218,7 +218,6 @@ class Waiter:
         self._stirred = asyncio.Event()  # set to let the watch look now, or end
         self._left = -math.inf  # when the last of those who waited left, by the monotonic clock
         self._watching: asyncio.Task[None] | None = None
-        self._commits: CommitWatch | None = None  # while it runs
         self._primed: asyncio.Future[None] | None = None
 
     def park(self, interested: Callable[[Any], bool]) -> Parked:
@@ -229,8 +228,6 @@ class Waiter:
         """Wait until the log is watched for a wait; `Parked` calls this."""
         self.parked.add(wait)
         for key in wait.keys:
-            if self._commits is not None and key not in self._by_key:
-                self._commits.listen(key)
             self._by_key[key].add(wait)
         if self._watching is None or self._watching.done():
             self._primed = asyncio.get_running_loop().create_future()
@@ -246,8 +243,6 @@ class Waiter:
             self._by_key[key].discard(wait)
             if not self._by_key[key]:
                 del self._by_key[key]
-                if self._commits is not None:
-                    self._commits.unlisten(key)
         if wait.slot is not None:
             self._ending[wait.slot] -= 1
             if not self._ending[wait.slot]:
@@ -318,9 +313,6 @@ class Waiter:
     async def _watch(self, primed: asyncio.Future[None]) -> None:
         try:
             with _watched() as commits, self._stirred_by(commits):
-                for key in self._by_key:
-                    commits.listen(key)
-                self._commits = commits
                 self._seen = self._kept_from = await in_thread(READERS, domain().newest_event_id)
                 self._kept.clear()
                 primed.set_result(None)
@@ -341,7 +333,7 @@ class Waiter:
                 raise
             primed.set_exception(error)
         finally:
-            self._seen = self._commits = None
+            self._seen = None
             primed.cancel()  # without effect once it has a result
             self._wake_all()  # they look for themselves, and the next to park starts a new watch
 
@@ -419,10 +411,9 @@ def waiter() -> Waiter:
 
 
 def announce_commit(event: Any) -> None:
-    """Pass a committed event to every waiter, of this process and of others; called from any thread."""
+    """Pass a committed event to every waiter of this process; called from any thread."""
     with _adding:
         waiters = list(_waiters.items())
     for loop, waiting in waiters:
         if waiting.is_watching and not loop.is_closed():
             waiting.committed(event, loop)
-    store().announce(event.event_id, partial(domain().keys_of, event))

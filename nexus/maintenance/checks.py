@@ -3,7 +3,6 @@ of its content."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import re
@@ -21,7 +20,6 @@ from django.db.models import Field
 
 from nexus.core import instance
 from nexus.core.apps import nexus_apps, own_labels
-from nexus.core.config import CoreSettings, without_credentials
 from nexus.core.contributions import Finding
 from nexus.core.database.migrations import (
     MIGRATE_FIRST,
@@ -30,7 +28,6 @@ from nexus.core.database.migrations import (
     unknown_migrations,
 )
 from nexus.core.database.sqlite.errors import HEADER, beside, first_bytes, log_is_missing
-from nexus.core.fanout import problem_of
 from nexus.core.files import network_kind
 from nexus.core.operations.errors import NexusError
 from nexus.maintenance import store_file
@@ -41,17 +38,6 @@ LOG_LIMIT = 64 << 20  # bytes; a healthy log is checkpointed every few megabytes
 ROOM_LIMIT = 64 << 20  # bytes
 ABANDONED_SECONDS = 3600  # a partial file that has not changed for so long is abandoned
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
-
-
-def fan_out(home: Home) -> Iterator[Finding]:
-    """Check that NATS passes messages on, if it is set."""
-    url = CoreSettings.current().nats_url
-    if url is not None and (problem := asyncio.run(problem_of(url))) is not None:
-        yield Finding(
-            f"{problem} ({without_credentials(url)}).",
-            "Nothing is lost, but a wait at another process learns of a commit up to a second late, and drafts stay at "
-            "their hub. Start the server, or correct NEXUS_NATS_URL.",
-        )
 
 
 def permissions(home: Home) -> Iterator[Finding]:

@@ -32,9 +32,6 @@ FILE_CHECKS: dict[str, Callable[[Home], Iterator[Finding]]] = {
     "log size": checks.log_size,
     "file": checks.header,
 }
-SERVER_CHECKS: dict[str, Callable[[Home], Iterator[Finding]]] = {
-    "nats": checks.fan_out,
-}
 ROW_CHECKS: dict[str, Callable[[Examination], Iterator[Finding]]] = {
     "version": checks.versions,
     "schema": checks.schema,
@@ -50,7 +47,7 @@ SQLITE_CHECKS: dict[str, Callable[[FileExamination], Iterator[Finding]]] = {
 
 def check_names(config: CoreSettings) -> list[str]:
     """Return the names of the checks that apply to this store, including those of the apps."""
-    ours = (*HOME_CHECKS, *ROW_CHECKS, *(SERVER_CHECKS if config.database_url else left_out()))
+    ours = (*HOME_CHECKS, *ROW_CHECKS, *(() if config.database_url else left_out()))
     return list(dict.fromkeys([*ours, *(check.name for app in nexus_apps() for check in app.doctor_checks())]))
 
 
@@ -74,7 +71,7 @@ def examine(config: CoreSettings, progress: Bar | None = None, *, quick: bool = 
     """
     home = Home(config.home, config.database, now())
     if config.database_url is not None:
-        return [*_each(HOME_CHECKS, home), *_each(SERVER_CHECKS, home), *_examine_server(home, config)]
+        return [*_each(HOME_CHECKS, home), *_examine_server(home, config)]
     if not home.database.is_file():
         raise NexusError(Code.DB_ERROR, f"There is no store at {home.database}. Check --home and --db-path.")
     with store_file.explained(f"{home.database} cannot be examined."):

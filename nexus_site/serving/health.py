@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonRespons
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from coordination.models import RetentionPass
-from nexus.core import fanout, waiting
+from nexus.core import waiting
 from nexus.core.access import ConnectionInfo, identify
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import store, write
@@ -35,8 +35,6 @@ async def ready(request: HttpRequest) -> HttpResponseBase:
     checks, problem = await waiting.in_thread(READINESS, _checks)
     good = not waiting.waiter().closing and all(checks.values())
     details = {"problem": problem} if problem else {}
-    if (on := fanout.wire()) is not None:  # no check: without NATS, calls succeed
-        details["nats"] = on.problem or "connected"
     body = ok({"status": "ready" if good else "not ready", "checks": checks, **details})
     return JsonResponse({**body, "ok": good}, status=200 if good else 503)
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from coordination.metrics import Histograms
-from nexus.core import fanout, waiting
+from nexus.core import waiting
 from nexus.core.apps import nexus_apps
 from nexus.core.clock import now
 from nexus.core.contributions import gauge
@@ -62,18 +62,6 @@ class Store(Collector):
         yield gauge("nexus_database_bytes", "Size of the store.", "file", {"database": store().size_on_disk()})
 
 
-class FanOut(Collector):
-    """This process's connection to NATS, if it is set."""
-
-    def describe(self) -> list[Metric]:
-        return []  # asked at import, when no connection is wanted
-
-    def collect(self) -> Iterator[Metric]:
-        if (on := fanout.wire()) is not None:
-            yield GaugeMetricFamily("nexus_nats_connected", "Whether NATS is reached.", value=on.problem is None)
-            yield CounterMetricFamily("nexus_nats_messages", "Messages that NATS passed to this process.", on.received)
-
-
 class Figures(Collector):
     """The figures of every app: histograms of what any process wrote since this one was first asked. Each kind is a
     series from the start."""
@@ -95,7 +83,6 @@ def _bound(bound: float) -> str:
     return str(floatToGoString(bound))  # type: ignore[no-untyped-call]  # as the library's own histograms have it
 
 
-HERE.register(FanOut())
 for each in (HERE, Store(), Figures()):
     OURS.register(each)
 

@@ -1,4 +1,4 @@
-"""Two hubs, NATS and three machines of the pool over PostgreSQL, and what may happen to each of these processes."""
+"""Two hubs and three machines of the pool over PostgreSQL, and what may happen to each of these processes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from tests import warm
 from tests.acceptance.hub import Hub, start
 from tests.acceptance.pool import end_whole, inner_worker, send_signal, until
 from tests.acceptance.processes import environment
-from tests.nats import Nats
 from tests.ports import free_port
 from tests.postgres import Cluster, database_of
 
@@ -82,9 +81,6 @@ class Site:
         with ExitStack() as stack:
             self.cluster = stack.enter_context(Cluster())
             self.database_url = database_of(self.scratch, self.cluster.url)
-            self.nats = Nats()
-            stack.callback(self.nats.stop)
-            self.nats.start()
             stack.callback(self._end)
             self.start_hub(HUBS[0])  # alone: it makes the tables
             with ThreadPoolExecutor() as pool:
@@ -121,14 +117,14 @@ class Site:
         return f"http://127.0.0.1:{self.ports[name or random.choice(HUBS)]}"
 
     def start_hub(self, name: str) -> None:
-        port = ("--port", str(self.ports[name]), "--nats-url", self.nats.url)
+        port = ("--port", str(self.ports[name]))
         self.hubs[name] = start(self.scratch / name, *port, *FLAGS, database=self.database_url)
 
     def start_machine(self, name: str) -> None:
         """Start a machine, again and again while one of its name counts as alive or the database is away; return once
         it works."""
         home = self.scratch / name
-        environ = environment(home, NEXUS_DATABASE_URL=self.database_url, NEXUS_NATS_URL=self.nats.url)
+        environ = environment(home, NEXUS_DATABASE_URL=self.database_url)
         arguments = ["run-pool", "--labels", "linux", "--name", name, "--max-agents", "3"]
         log = home / "log"
         while True:
@@ -166,16 +162,6 @@ class Site:
         self.cluster.stop(mode)
         time.sleep(random.uniform(0, 4))
         self.cluster.start()
-
-    def kill_nats(self) -> None:
-        self.nats.stop()
-        time.sleep(random.uniform(0, 4))
-        self.nats.start()
-
-    def hang_nats(self) -> None:
-        self.nats.signal(signal.SIGSTOP)
-        time.sleep(random.uniform(0, 8))
-        self.nats.signal(signal.SIGCONT)
 
     def kill_machine(self, name: str) -> None:
         """Its process, its watchdog and its worker, all at once; its service manager starts it again."""
@@ -220,15 +206,13 @@ KINDS: dict[str, tuple[Sequence[str], Callable[[Site, str], None]]] = {
     "hub killed": (HUBS, Site.kill_hub),
     "database stopped (immediate)": (("database",), lambda site, part: site.stop_database("immediate")),
     "database stopped (fast)": (("database",), lambda site, part: site.stop_database("fast")),
-    "NATS killed": (("NATS",), lambda site, part: site.kill_nats()),
-    "NATS hung": (("NATS",), lambda site, part: site.hang_nats()),
     "machine killed": (MACHINES, Site.kill_machine),
     "machine stopped": (MACHINES, partial(Site.stop_machine, whole=True)),
     "beats stopped": (MACHINES, partial(Site.stop_machine, whole=False)),
     "worker killed": (MACHINES, partial(Site.signal_worker, number=signal.SIGKILL)),
     "worker stopped": (MACHINES, partial(Site.signal_worker, number=signal.SIGSTOP)),
 }
-SERVICES = ("hub killed", "database stopped (immediate)", "database stopped (fast)", "NATS killed", "NATS hung")
+SERVICES = ("hub killed", "database stopped (immediate)", "database stopped (fast)")
 WORKERS = ("machine killed", "machine stopped", "beats stopped", "worker killed", "worker stopped")
 
 

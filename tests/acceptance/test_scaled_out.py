@@ -1,4 +1,4 @@
-"""Two hubs, NATS and three machines over PostgreSQL lose nothing and do nothing twice, whatever is killed."""
+"""Two hubs and three machines over PostgreSQL lose nothing and do nothing twice, whatever is killed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.acceptance.storm import storm
 from tests.outside import program
 from tests.postgres import programs
 
-SHORT = ("hub killed", "database stopped (immediate)", "NATS killed", "machine killed", "machine stopped")
+SHORT = ("hub killed", "database stopped (immediate)", "machine killed", "machine stopped")
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def turn(on: None, lead: PoolAgent) -> Turn:
 
 def write(turn: Turn, text: str, *, position: int, offset: int = 0, tokens: tuple[int, int] = (0, 0)) -> None:
     """The worker tells of a draft."""
-    said = {"agent": turn.agent_id, "request_id": turn.request_id, "position": position, "begun": 0, "offset": offset}
+    said = {"agent": turn.agent_id, "request_id": turn.request_id, "position": position, "offset": offset}
     DRAFTS.hear(json.dumps({**said, "text": text, "tokens": tokens}).encode())
 
 
@@ -278,7 +278,7 @@ def test_pieces_put_together_are_the_text_for_whoever_listens_when(pieces: list[
         heard, written = "", ""
         for piece, looks in zip(pieces, [*listens, *[True] * len(pieces)], strict=False):
             said = {"agent": "pool_a", "request_id": "r", "position": 1, "offset": len(written), "text": piece}
-            told.hear(json.dumps({**said, "begun": 0, "tokens": [0, 0]}).encode())
+            told.hear(json.dumps({**said, "tokens": [0, 0]}).encode())
             written += piece
             if looks and (new := listener.next("r", 1)) is not None:
                 heard = heard[: new.offset] + new.text
@@ -288,43 +288,7 @@ def test_pieces_put_together_are_the_text_for_whoever_listens_when(pieces: list[
         assert heard == written
 
 
-@given(st.text(min_size=1, max_size=30), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30))))
-def test_pieces_of_which_some_repeat_and_some_are_lost_make_no_wrong_text(
-    text: str, pieces: list[tuple[int, int]]
-) -> None:
-    there = Drafts()
-    said = {"agent": "pool_a", "request_id": "r", "position": 1, "begun": 0, "tokens": [0, 0]}
-    for start, end in [*pieces, (0, len(text))]:
-        piece = {**said, "offset": start, "text": text[start:end]}
-        there.hear(json.dumps(piece).encode(), here=False)
-        assert text.startswith("".join(draft.text for draft in there._drafts.values()))
-    assert there._drafts["pool_a"].text == text
-
-
-def test_what_the_own_worker_reports_is_not_taken_in_again_from_afar() -> None:
-    drafts = Drafts()
-    said = {"agent": "pool_a", "request_id": "r", "position": 1, "begun": 0, "offset": 0, "tokens": [0, 0]}
-    drafts.hear(json.dumps({**said, "text": "Half a"}).encode())
-    drafts.hear(json.dumps({**said, "begun": 1, "text": "The"}).encode())
-    drafts.hear(json.dumps({**said, "text": "Half a"}).encode(), here=False)
-    assert drafts._drafts["pool_a"].text == "The"
-    drafts.clear()
-    assert not drafts._drafts
-
-
-async def test_the_whole_draft_is_repeated_once_however_many_ask(hub: Hub, reporter: DraftReporter) -> None:
-    reporter.draft.add("Good ")
-    await hub.until(lambda: hub.text() == "Good ")
-    for _ in range(50):
-        reporter._want(b"")
-    await hub.until(lambda: len([line for line in hub.lines if line["text"]]) == 2)
-    reporter.draft.add("morning")
-    await hub.until(lambda: hub.text() == "Good morning")
-    told = [(line["offset"], line["text"]) for line in hub.lines if line["text"]]
-    assert told == [(0, "Good "), (0, "Good "), (5, "morning")]
-
-
-PIECE = b'{"agent": "a", "request_id": "r", "position": 1, "begun": 0, "offset": 3, "text": "x", "tokens": [0, 0]}'
+PIECE = b'{"agent": "a", "request_id": "r", "position": 1, "offset": 3, "text": "x", "tokens": [0, 0]}'
 
 
 @pytest.mark.parametrize(
@@ -340,7 +304,7 @@ def test_it_begins_anew_where_the_model_is_asked_again() -> None:
     told = Drafts()
     with told.listened("pool_a", lambda: None) as listener:
         said = {"agent": "pool_a", "request_id": "r", "position": 1, "offset": 0, "tokens": [0, 0]}
-        told.hear(json.dumps({**said, "begun": 0, "text": "Half a"}).encode())
+        told.hear(json.dumps({**said, "text": "Half a"}).encode())
         assert listener.next("r", 1) is not None
-        told.hear(json.dumps({**said, "begun": 1, "text": "The"}).encode())
+        told.hear(json.dumps({**said, "text": "The"}).encode())
         assert listener.next("r", 1) == agent_stream.Piece("r", 1, 0, "The", 0, 0)

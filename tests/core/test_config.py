@@ -198,8 +198,9 @@ def test_it_tells_of_every_setting_in_its_help(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("starts_processes")
 def test_a_variable_that_is_no_setting_any_more_is_named_once(tmp_path: Path) -> None:
-    ended = nexus(tmp_path / "home", "settings", "list", NEXUS_POOL_HANG_SECONDS="soon")
+    ended = nexus(tmp_path / "home", "settings", "list", NEXUS_POOL_HANG_SECONDS="soon", NEXUS_NATS_URL="nats://h")
     assert (ended.returncode, ended.stderr) == (
         0,
-        "[nexus] NEXUS_POOL_HANG_SECONDS is no setting any more: it is always 30.\n",
+        "[nexus] NEXUS_POOL_HANG_SECONDS is no setting any more: it is always 30.\n"
+        "[nexus] NEXUS_NATS_URL is no setting any more: processes at one database tell each other by NOTIFY.\n",
     )

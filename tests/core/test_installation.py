@@ -24,7 +24,7 @@ def as_installed(monkeypatch: pytest.MonkeyPatch, *extras: str, **origin: Any) -
     """This copy was installed from there, with those extras."""
     reads = "importlib.metadata.PathDistribution.read_text"
     monkeypatch.setattr(reads, lambda self, name: json.dumps(origin) if name == "direct_url.json" else None)
-    needed = ["django>=5", *(f"{extra}-x[y]>=1; extra == '{extra}'" for extra in ("nats", "postgres", "dev"))]
+    needed = ["django>=5", *(f"{extra}-x[y]>=1; extra == '{extra}'" for extra in ("acp", "postgres", "dev"))]
     monkeypatch.setattr("importlib.metadata.PathDistribution.requires", needed)
     found = metadata.distributions
     there = {f"{extra}-x" for extra in extras}
@@ -36,23 +36,23 @@ def as_installed(monkeypatch: pytest.MonkeyPatch, *extras: str, **origin: Any) -
 @pytest.mark.parametrize(
     ("marker", "origin", "command"),
     [
-        ("uv-receipt.toml", WHEEL, f"uv tool install {FROM_WHEEL.format('nats,postgres')}"),
-        ("uv-receipt.toml", CLONE, "uv tool install --editable '/my clone[nats,postgres]'"),
-        ("pipx_metadata.json", WHEEL, f"pipx install --force {FROM_WHEEL.format('nats,postgres')}"),
-        ("archive-v0/Jx2/", WHEEL, f"uvx --from {FROM_WHEEL.format('nats,postgres')} nexus"),
-        ("", WHEEL, f"{sys.executable} -m pip install {FROM_WHEEL.format('nats,postgres')}"),
-        ("", {}, f"{sys.executable} -m pip install 'nexus-hub[nats,postgres]'"),
+        ("uv-receipt.toml", WHEEL, f"uv tool install {FROM_WHEEL.format('acp,postgres')}"),
+        ("uv-receipt.toml", CLONE, "uv tool install --editable '/my clone[acp,postgres]'"),
+        ("pipx_metadata.json", WHEEL, f"pipx install --force {FROM_WHEEL.format('acp,postgres')}"),
+        ("archive-v0/Jx2/", WHEEL, f"uvx --from {FROM_WHEEL.format('acp,postgres')} nexus"),
+        ("", WHEEL, f"{sys.executable} -m pip install {FROM_WHEEL.format('acp,postgres')}"),
+        ("", {}, f"{sys.executable} -m pip install 'nexus-hub[acp,postgres]'"),
         (
             "",
             {"url": "https://example.com/hub", "vcs_info": {"vcs": "git", "requested_revision": "v1"}},
-            f"{sys.executable} -m pip install 'nexus-hub[nats,postgres] @ git+https://example.com/hub@v1'",
+            f"{sys.executable} -m pip install 'nexus-hub[acp,postgres] @ git+https://example.com/hub@v1'",
         ),
     ],
 )
 def test_it_fits_the_installer_and_the_origin_and_keeps_what_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str, origin: dict[str, Any], command: str
 ) -> None:
-    as_installed(monkeypatch, "nats", "dev", **origin)
+    as_installed(monkeypatch, "acp", "dev", **origin)
     if marker.endswith("/"):
         tmp_path = tmp_path / marker
     elif marker:
@@ -65,7 +65,7 @@ def test_an_environment_without_pip_is_filled_by_uv(tmp_path: Path, monkeypatch:
     as_installed(monkeypatch, **WHEEL)
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     monkeypatch.setattr(installation, "find_spec", lambda name: None)
-    assert install_command("nats") == f"uv pip install --python {sys.executable} {FROM_WHEEL.format('nats')}"
+    assert install_command("acp") == f"uv pip install --python {sys.executable} {FROM_WHEEL.format('acp')}"
 
 
 def test_no_text_names_an_extra_by_a_package_that_no_registry_has() -> None:

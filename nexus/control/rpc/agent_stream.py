@@ -5,10 +5,9 @@ slow or returning client continues at its position, so nothing is queued for it.
 server's memory alone.
 
 A draft is the text that an agent is writing right now, as the pool's worker reports it. Drafts are kept in the memory
-of the server that runs the worker, and are bounded. Where NATS is set, the worker publishes its reports, too, and any
-server with a listener keeps the agent's draft. If it lacks a report, it asks for the whole draft. A listener
-remembers its offset in the text and receives what follows. A slow or late listener gets more text at once, so nothing
-is queued for it. Nothing is durable: the entry in the transcript replaces its draft.
+of the server that runs the worker, and are bounded. A listener remembers its offset in the text and receives what
+follows. A slow or late listener gets more text at once, so nothing is queued for it. Nothing is durable: the entry in
+the transcript replaces its draft.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import threading
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,16 +29,12 @@ from nexus.control.agents import transcript
 from nexus.control.models import STREAM, Entry, PoolAgent, Turn, TurnStatus
 from nexus.control.permissions.members import actor_of, check_authority
 from nexus.control.toolset import must_run
-from nexus.core import fanout
 from nexus.core.clock import iso
 from nexus.core.database.store import unless_busy
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import invalid, not_found
 from nexus.core.operations.parameters import whole_number
 from nexus.core.waiting import READERS, Parked, in_thread, waiter
-
-DRAFT, WANTED = "draft", "draft-wanted"  # the kinds of messages: a worker's report, and the question for all of it
-MOST_ARRIVING = 2**20  # bytes of reports
 
 
 @dataclass
@@ -52,7 +46,6 @@ class Draft:
     text: str
     input_tokens: int
     output_tokens: int
-    begun: int = 0  # the number of earlier drafts of the turn that were begun anew
 
 
 @dataclass(frozen=True)
@@ -73,65 +66,38 @@ class Drafts:
     def __init__(self) -> None:
         self._drafts: dict[str, Draft] = {}
         self._wakes: dict[str, set[Callable[[], None]]] = defaultdict(set)
-        self._here: set[str] = set()  # agents that this server's worker reports
-        self._heard: dict[str, Callable[[bytes | None], None]] = {}  # by agent, what NATS passes its reports to
-        self._arriving = 0  # bytes of reports that the event loop has not taken in yet
-        self._lock = threading.Lock()  # of that number
 
-    def hear(self, line: bytes, *, here: bool = True) -> None:
-        """Store a report of a worker (`nexus.control.worker.execution`), `here` or at another server: one piece, or
-        that an agent has stopped writing."""
+    def hear(self, line: bytes) -> None:
+        """Store a report of the worker (`nexus.control.worker.execution`): one piece, or that an agent has stopped
+        writing."""
         try:
-            agent = self._apply(json.loads(line), here)
+            agent = self._apply(json.loads(line))
         except (ValueError, TypeError, KeyError):  # printed by the worker before stdout was for reports only
             return
         for wake in self._wakes.get(agent, ()):
             wake()
 
-    def _apply(self, said: dict[str, Any], here: bool) -> str:
-        """Apply a report to the drafts and return its agent's pool_agent_id. A report may repeat what is known; those
-        behind one that is missing wait for the whole draft. Raises KeyError, TypeError."""
+    def _apply(self, said: dict[str, Any]) -> str:
+        """Apply a report to the drafts and return its agent's pool_agent_id. Raises KeyError, TypeError."""
         agent: str = said["agent"]
-        if here:
-            self._here.add(agent)
-        elif agent in self._here:
-            return agent  # an echo of what came already
         if "text" not in said:
             self._drafts.pop(agent, None)
-            self._here.discard(agent)
-            return agent
-        draft, offset, text = self._drafts.get(agent), said["offset"], said["text"]
-        tokens: tuple[int, int] = tuple(said["tokens"])
-        request, position, begun = said["request_id"], said["position"], said["begun"]
-        if draft is None or (draft.request_id, draft.position, draft.begun) != (request, position, begun):
-            if offset == 0:
-                self._drafts[agent] = Draft(request, position, text, *tokens, begun=begun)
-            else:
-                self._ask(agent)
-        elif offset <= len(draft.text):
-            draft.text += text[len(draft.text) - offset :]
-            draft.input_tokens, draft.output_tokens = tokens
+        elif said["offset"] == 0:
+            self._drafts[agent] = Draft(said["request_id"], said["position"], said["text"], *said["tokens"])
         else:
-            self._ask(agent)
+            draft = self._drafts[agent]
+            draft.text += said["text"]
+            draft.input_tokens, draft.output_tokens = said["tokens"]
         return agent
 
-    def _ask(self, agent: str) -> None:
-        """Ask the worker of an agent for its whole draft, if NATS alone passes its reports."""
-        if agent in self._heard and agent not in self._here and (on := fanout.wire()) is not None:
-            on.publish(fanout.subject(WANTED, agent), b"")
-
     def clear(self) -> None:
-        """Drop the drafts of this server's worker: it has ended."""
-        for agent in self._here:
-            self._drafts.pop(agent, None)
-        self._here.clear()
+        """Drop all drafts: the worker has ended."""
+        self._drafts.clear()
 
     @contextmanager
     def listened(self, pool_agent_id: str, wake: Callable[[], None]) -> Iterator[Listener]:
         """Yield a listener for an agent; `wake` is called whenever the agent has written."""
         wakes = self._wakes[pool_agent_id]
-        if not wakes:
-            self._follow(pool_agent_id)
         wakes.add(wake)
         try:
             yield Listener(self._drafts, pool_agent_id)
@@ -139,54 +105,6 @@ class Drafts:
             wakes.discard(wake)
             if not wakes:
                 self._wakes.pop(pool_agent_id, None)
-                self._unfollow(pool_agent_id)
-
-    def _follow(self, agent: str) -> None:
-        if (on := fanout.wire()) is not None:
-            self._heard[agent] = partial(self._arrived, asyncio.get_running_loop(), agent)
-            on.hear(fanout.subject(DRAFT, agent), self._heard[agent])
-
-    def _unfollow(self, agent: str) -> None:
-        heard = self._heard.pop(agent, None)
-        if heard is not None and (on := fanout.wire()) is not None:
-            on.unhear(fanout.subject(DRAFT, agent), heard)
-            if agent not in self._here:
-                self._drafts.pop(agent, None)
-
-    def _arrived(self, loop: asyncio.AbstractEventLoop, agent: str, line: bytes | None) -> None:
-        """Pass a report from NATS to the event loop, or drop it if that is too far behind; called by NATS's thread."""
-        if line is None:  # reports may have come before
-            return self._ask(agent)
-        with self._lock:
-            if self._arriving > MOST_ARRIVING:
-                return
-            self._arriving += len(line)
-        with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(self._hear_afar, line)
-
-    def _hear_afar(self, line: bytes) -> None:
-        with self._lock:
-            self._arriving -= len(line)
-        self.hear(line, here=False)
-
-
-def publish(agent: str, line: bytes) -> None:
-    """Pass a worker's report on to other servers, where NATS is set."""
-    if (on := fanout.wire()) is not None:
-        on.publish(fanout.subject(DRAFT, agent), line)
-
-
-@contextmanager
-def asked_for_drafts(agent: str, asked: fanout.Heard) -> Iterator[None]:
-    """Call `asked` with each question of a server for an agent's whole draft, within the block."""
-    on = fanout.wire()
-    if on is not None:
-        on.hear(fanout.subject(WANTED, agent), asked)
-    try:
-        yield
-    finally:
-        if on is not None:
-            on.unhear(fanout.subject(WANTED, agent), asked)
 
 
 class Listener:

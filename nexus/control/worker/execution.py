@@ -30,7 +30,6 @@ from nexus.control.permissions import permissions
 from nexus.control.permissions.members import TURN_TRANSPORT
 from nexus.control.permissions.prices import tariff_of
 from nexus.control.permissions.rules import Rule
-from nexus.control.rpc import agent_stream
 from nexus.control.runners import instructions, telemetry
 from nexus.control.runners.base import Draft, RunnerFailed, Scene, Takes
 from nexus.control.runners.tools.files import ToolFailed, on_disk
@@ -48,7 +47,6 @@ from nexus.core.waiting import READERS, WRITERS, in_thread
 
 PAUSE_SECONDS = 0.1  # between two lines about an agent
 LONGEST_PIECE = 16_384  # characters of a line
-REPEAT_SECONDS = 1.0  # between two reports of a whole draft, however many hubs ask for it
 MOST_BEHIND = 256 * 1024  # bytes that wait for the hub to read them
 Report = Callable[[dict[str, Any]], bool]  # returns False if the report has to wait
 
@@ -68,9 +66,7 @@ async def to_hub() -> Report:
     def report(message: dict[str, Any]) -> bool:
         if "text" in message and transport.get_write_buffer_size() > MOST_BEHIND:
             return False
-        said = json.dumps(message).encode()
-        transport.write(said + b"\n")
-        agent_stream.publish(message["agent"], said)
+        transport.write(json.dumps(message).encode() + b"\n")
         return True
 
     return report
@@ -86,8 +82,6 @@ class DraftReporter:
         self._last: tuple[int, int] | None = None  # the draft, and its position, that was last reported
         self._reported = 0  # its reported characters
         self._tokens = (0, 0)
-        self._is_wanted = False  # another hub asked for the whole draft,
-        self._repeated = -REPEAT_SECONDS  # and when that was last reported
 
     def stored(self, entry: Entry) -> None:
         """Note that an entry was stored: the draft now belongs to the one after it."""
@@ -98,20 +92,15 @@ class DraftReporter:
 
     async def work(self) -> None:
         """Report changes until cancelled."""
-        self._loop = asyncio.get_running_loop()
         try:
-            with agent_stream.asked_for_drafts(self.turn.agent_id, self._want):
-                await self._report()
+            while True:
+                await self.draft.changed.wait()
+                self.draft.changed.clear()
+                if not await self._is_placed() or not self._catch_up():
+                    self.draft.changed.set()
+                await asyncio.sleep(PAUSE_SECONDS)
         finally:
             self.report({"agent": self.turn.agent_id})
-
-    async def _report(self) -> None:
-        while True:
-            await self.draft.changed.wait()
-            self.draft.changed.clear()
-            if not await self._is_placed() or not self._catch_up():
-                self.draft.changed.set()
-            await asyncio.sleep(PAUSE_SECONDS)
 
     async def _is_placed(self) -> bool:
         """Return whether the position of the entry being written is known: from the store at first, then from stored
@@ -129,10 +118,10 @@ class DraftReporter:
         assert self._position is not None
         text, tokens = self.draft.text, (self.draft.input_tokens, self.draft.output_tokens)
         which = (self.draft.begun, self._position)
-        if which != self._last or self._repeats():
+        if which != self._last:
             self._reported = 0
         elif self._reported == len(text) and tokens == self._tokens:
-            return not self._is_wanted
+            return True
         while True:
             piece = text[self._reported : self._reported + LONGEST_PIECE]
             is_sent = self.report(
@@ -140,7 +129,6 @@ class DraftReporter:
                     "agent": self.turn.agent_id,
                     "request_id": self.turn.request_id,
                     "position": self._position,
-                    "begun": self.draft.begun,
                     "offset": self._reported,
                     "text": piece,
                     "tokens": tokens,
@@ -151,25 +139,7 @@ class DraftReporter:
             self._last, self._tokens = which, tokens
             self._reported += len(piece)
             if self._reported == len(text):
-                return not self._is_wanted
-
-    def _repeats(self) -> bool:
-        """Return whether to report the whole draft again now, because another hub asked for it."""
-        moment = asyncio.get_running_loop().time()
-        if not self._is_wanted or moment < self._repeated + REPEAT_SECONDS:
-            return False
-        self._is_wanted, self._repeated = False, moment
-        return True
-
-    def _want(self, content: bytes | None) -> None:
-        """Take the question of another hub for the whole draft; called by NATS's thread."""
-        if content is not None:
-            with suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._wanted)
-
-    def _wanted(self) -> None:
-        self._is_wanted = True
-        self.draft.changed.set()
+                return True
 
 
 log = logging.getLogger(__name__)

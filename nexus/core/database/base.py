@@ -3,7 +3,7 @@ implement it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -13,7 +13,6 @@ from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import NexusError
 
 Insertion = tuple[str, Sequence[Any], str]  # a statement, its parameters, and the attribute of the key it returns
-LOOK_SECONDS = 1.0  # how long a commit can stay unseen that a watch was told of in vain
 SMALLEST = 1_000_000  # keys of a partition
 DISK_LOW = 0.95  # used share of the disk from which on an operator should know
 
@@ -29,12 +28,6 @@ class CommitWatch(Protocol):
 
     def has_news(self, seen: int) -> bool:
         """Return whether there may be rows with a key above `seen`; cheap enough for many calls a second."""
-
-    def listen(self, key: Hashable) -> None:
-        """Let commits with events of this key become news. Where a watch is not told what was committed, each is."""
-
-    def unlisten(self, key: Hashable) -> None:
-        """End `listen` for a key, now or later."""
 
     def drain(self) -> None:
         """Make the descriptor unreadable again, after the caller has seen that a commit is near."""
@@ -141,10 +134,6 @@ class Store(Protocol):
 
     def watch(self, model: type[Model]) -> CommitWatch:
         """Begin to watch for commits that add rows to `model`. Raises Django's errors, as queries do."""
-
-    def announce(self, key: int, keys: Callable[[], Collection[Hashable]]) -> None:
-        """Tell the watches of other processes of a committed row of the log: its key, and those to `listen` for. Do
-        nothing where its commit told them. Never waits, and never fails."""
 
     def exclusive_lock(self, kind: str) -> ExclusiveLock | None:
         """Take the lock that makes this process the only one of a kind at the store; None while another has it.

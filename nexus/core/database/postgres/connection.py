@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Generator, Hashable, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing, suppress
 from time import monotonic
 from typing import Any, Self
@@ -19,7 +19,6 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import PoolTimeout
 
 from nexus.core.config import CoreSettings
-from nexus.core.database.base import LOOK_SECONDS
 from nexus.core.operations.errors import Code, NexusError, invalid
 
 # Where the network is cut, nothing comes back, not even an error: without these a call would hang for a quarter of an
@@ -221,6 +220,7 @@ def _cause(error: psycopg.OperationalError | None) -> str | None:
 
 CHANNEL = "nexus_commits"
 OWN = secrets.token_hex(8)  # names this process: it learns of its own commits sooner
+LOOK_SECONDS = 1.0  # how long a commit can stay unseen whose notification was lost
 PAUSE_SECONDS = 0.015  # between two looks at what the listener counted
 AGAIN_SECONDS = 1.0  # after the connection was lost
 
@@ -274,11 +274,6 @@ class Watch:
         """Return whether there may have been a commit since the last call, whatever it added."""
         before, self._seen = self._seen, self._listener.count
         return self._seen != before
-
-    def listen(self, key: Hashable) -> None:
-        """Do nothing: every commit is news."""
-
-    unlisten = listen
 
     def drain(self) -> None:
         """Do nothing: there is no descriptor."""

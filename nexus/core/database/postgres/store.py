@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import zlib
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NoReturn, cast
 
@@ -14,9 +14,8 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, connection, connections, transaction
 from django.db.models import Model
 
-from nexus.core import fanout
 from nexus.core.config import CoreSettings
-from nexus.core.database.base import CommitWatch, Insertion
+from nexus.core.database.base import Insertion
 from nexus.core.database.postgres import connection as postgres_connection
 from nexus.core.database.postgres import partitions as ranges
 from nexus.core.database.postgres import schema
@@ -28,7 +27,6 @@ from nexus.core.operations.errors import Code, NexusError
 __all__ = [
     "WRITERS",
     "admit_gaps",
-    "announce",
     "append",
     "batch",
     "check",
@@ -196,8 +194,7 @@ def append(row: Model, statement: Callable[[], Insertion], *, numbered: bool) ->
     lower key is committed later.
     """
     on = _connection()
-    if CoreSettings.current().nats_url is None:
-        on.notification = NOTIFY, [postgres_connection.CHANNEL, postgres_connection.OWN]
+    on.notification = NOTIFY, [postgres_connection.CHANNEL, postgres_connection.OWN]
     if on.beside is None:
         return False
     on.rows.append((row, statement()))
@@ -231,15 +228,9 @@ def snapshot() -> Iterator[None]:
         yield
 
 
-def watch(model: type[Model]) -> CommitWatch:
-    """Begin to watch for commits, with this process's one listener or wire to NATS, which the first watch starts."""
-    return postgres_connection.watch() if (on := fanout.wire()) is None else fanout.Watch(on)
-
-
-def announce(key: int, keys: Callable[[], Collection[Hashable]]) -> None:
-    """Tell other processes of a committed row by NATS, if it is set; else its commit has notified them."""
-    if CoreSettings.current().nats_url is not None:
-        fanout.announce(key, keys())
+def watch(model: type[Model]) -> postgres_connection.Watch:
+    """Begin to watch for commits, with this process's one listener, which the first watch starts."""
+    return postgres_connection.watch()
 
 
 def admit_gaps(table: str) -> None:

@@ -16,7 +16,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
@@ -38,7 +38,6 @@ from nexus.core.sqlite import connect
 __all__ = [
     "WRITERS",
     "admit_gaps",
-    "announce",
     "append",
     "batch",
     "check",
@@ -303,11 +302,6 @@ class Watch:
         newest = self._read(self._newest)
         return newest is None or newest > seen
 
-    def listen(self, key: Hashable) -> None:
-        """Do nothing: every commit is news."""
-
-    unlisten = listen
-
     def drain(self) -> None:
         self._written = time.monotonic()
         if self.descriptor is not None:
@@ -345,10 +339,6 @@ def _notices_of(path: str) -> int | None:
         os.close(descriptor)
         return None
     return int(descriptor)
-
-
-def announce(key: int, keys: Callable[[], Collection[Hashable]]) -> None:
-    """Do nothing: watches notice the commit itself."""
 
 
 def watch(model: type[Model]) -> Watch:
