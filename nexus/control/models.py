@@ -302,8 +302,6 @@ class WorktreeMerge(models.Model):
     held_until = models.DateTimeField(null=True)  # for hubs of other homes
     onto = models.CharField(max_length=64, null=True)  # the head that it was merged onto
     result = models.CharField(max_length=64, null=True)  # the merge
-    check_seconds = models.FloatField(null=True)  # that the last run of checks took
-    checked_with = models.CharField(max_length=ID_LENGTH, null=True)  # the running entry whose checks run for it, too
     cause = models.CharField(max_length=16, choices=ReturnCause, null=True)
     why = models.TextField(blank=True)
     conflicts = models.JSONField(default=list)

@@ -529,11 +529,7 @@ def edit_comment(request: HttpRequest, comment_id: str) -> HttpResponse:
 
 def lane(request: HttpRequest) -> TemplateResponse:
     """Show the merge lanes: open entries in their order, what came back, and what was merged last."""
-    lists = []
-    for which, title in LANES:
-        entries = merge_lane.entries(which, SHOWN)
-        together = merge_lane.batches(entries)
-        lists.append((which, title, [(entry, together.get(entry.pk, ())) for entry in entries]))
+    lists = [(which, title, merge_lane.entries(which, SHOWN)) for which, title in LANES]
     return render(request, "control/lane.html", "Merge lane", lists=lists, on=ControlSettings.current().control)
 
 

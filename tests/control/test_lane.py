@@ -170,7 +170,6 @@ def test_checks_that_nobody_approved_hold_the_merge(make: Make, repository: Path
     assert do("checks_approve", project_root=str(repository), digest=digest)["ok"]
     entry = ended(merge)
     assert (entry.state, entry.why, needing("merge-held")) == (MergeState.MERGED, "", 0)
-    assert entry.check_seconds is not None
 
 
 @pytest.mark.usefixtures("sandboxed")
@@ -222,167 +221,24 @@ def test_past_the_lane_an_agent_merges_nothing_that_has_checks_and_an_operator_i
     assert said == "Nothing was checked: only the merge lane runs the project's checks. olga merged it."
 
 
-@pytest.fixture
-def slow(make: Make, repository: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """A lane whose last checks were slow; returns the files that each later run of checks saw. They need no sandbox,
-    and `bad.txt` fails them."""
-    runs: list[list[str]] = []
-
-    def checked(known: Any, tree: trees.Tree, alive: Any) -> str:
-        runs.append(sorted(path.stem for path in Path(tree.path).glob("*.txt") if path.stem not in ("notes", "zero")))
-        return "check:fit: exit code 1" if "bad" in runs[-1] else ""
-
-    monkeypatch.setattr(lane, "check_sandbox", lambda: None)
-    monkeypatch.setattr(lane, "failures", checked)
-    approve(repository, fit="true")
-    make("zero", zero="0\n")
-    assert ended(queue("zero")).check_seconds is not None
-    monkeypatch.setattr(lane, "SLOW_SECONDS", 0.0)
-    runs.clear()
-    return runs
-
-
-def queued(make: Make, *names: str) -> list[dict[str, Any]]:
-    """Agents whose work is one file each, in the lane."""
-    for name in names:
-        make(name, **{name: f"{name}\n"})
-    return [queue(name) for name in names]
-
-
-def merged_in_order(repository: Path) -> list[str]:
-    subjects = git(repository, "log", "--first-parent", "--reverse", "--format=%s").split("\n")
-    return [subject.rpartition(" ")[2] for subject in subjects if subject.startswith("Merge ")][1:]
-
-
-def test_entries_are_checked_together_while_checks_are_slow(
-    make: Make, repository: Path, slow: list[list[str]]
+@pytest.mark.parametrize("state", [MergeState.RUNNING, MergeState.WAITING], ids=["alone", "in a batch, formerly"])
+def test_a_hub_that_dies_after_it_took_work_is_followed_by_one_that_records_it(
+    make: Make, repository: Path, state: MergeState
 ) -> None:
-    merges = queued(make, "a", "b", "c")
-    assert [ended(merge).state for merge in merges] == [MergeState.MERGED] * 3
-    assert slow == [["a", "b", "c"]], "one run for all"
-    assert (
-        merged_in_order(repository) == ["a", "b", "c"] and git(repository, "status", "--porcelain") == "?? nexus.toml"
-    )
-    for merge in merges:
-        row = WorktreeMerge.objects.get(pk=merge["merge_id"])
-        assert git(repository, "rev-parse", f"{row.result}^2") == row.commit
-    assert told("worktree.merged").count("worktree.merged") == 4
-
-
-@pytest.mark.parametrize(
-    ("names", "runs"),
-    [
-        ("a b bad d e", ["a b bad d e", "a b", "a b bad", "a b d e"]),
-        ("bad b", ["b bad", "bad", "b"]),
-    ],
-)
-def test_of_entries_that_were_checked_together_only_the_one_that_fails_comes_back(
-    make: Make, repository: Path, slow: list[list[str]], names: str, runs: list[str]
-) -> None:
-    merges = queued(make, *names.split())
-    ends = {name: ended(merge) for name, merge in zip(names.split(), merges, strict=True)}
-    back = ends.pop("bad")
-    assert {end.state for end in ends.values()} == {MergeState.MERGED}
-    assert slow == [run.split() for run in runs] and merged_in_order(repository) == [*ends]
-    assert (back.state, back.cause, back.onto is not None) == (MergeState.RETURNED, "checks", True)
-    assert back.checked_with == (merges[0]["merge_id"] if back.pk != merges[0]["merge_id"] else None)
-    assert "check:fit: exit code 1" in Turn.objects.get().content and str(back.onto) in Turn.objects.get().content
-    assert git(repository, "show", "nexus/bad:bad.txt") == "bad"
-
-
-def test_what_cannot_be_merged_onto_the_others_has_its_own_turn(
-    make: Make, repository: Path, slow: list[list[str]]
-) -> None:
-    make("a", notes="a\n")
-    make("b", b="b\n")
-    make("c", notes="c\n")
-    make("d", d="d\n")
-    merges = [queue(name) for name in ("a", "b", "c", "d")]
-    ended(merges[0])
-    rows = [WorktreeMerge.objects.get(pk=merge["merge_id"]) for merge in merges]
-    assert [(row.state, row.cause) for row in rows] == [
-        ("merged", None),
-        ("merged", None),
-        ("returned", "conflict"),
-        ("merged", None),
-    ]
-    assert slow == [["b"], ["b", "d"]], "a changes what c changes"
-
-
-def test_what_is_checked_with_others_cannot_be_withdrawn_until_it_waits_again(
-    make: Make, repository: Path, slow: list[list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    merges = queued(make, "bad", "b")
-    item = LANE_WORK.claim(LANE_WORK.lanes()[0])
-    assert item is not None
-    said: list[str] = []
-
-    def withdraws(*given: Any) -> str:
-        said.append(refused("pool_withdraw_merge", merge_id=merges[1]["merge_id"]))
-        return str(real(*given))
-
-    real = vars(lane)["failures"]
-    monkeypatch.setattr(lane, "failures", withdraws)
-    LANE_WORK.settle(item, LANE_WORK.act(item))
-    assert len(said) == 2 and all("is checking" in each for each in said)
-    assert does("pool_withdraw_merge", merge_id=merges[1]["merge_id"])["ok"]
-    assert not (repository / "b.txt").exists()
-
-
-def test_the_lane_says_what_is_checked_together(
-    committed: None,
-    make: Make,
-    repository: Path,
-    slow: list[list[str]],
-    browser: Browser,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    first, *_ = queued(make, "a", "b", "c")
-    make("d", d="d\n")
-
-    def killed(*given: Any) -> str:
-        raise RuntimeError
-
-    monkeypatch.setattr(lane, "failures", killed)
-    item = LANE_WORK.claim(LANE_WORK.lanes()[0])
-    assert item is not None
-    with pytest.raises(RuntimeError):
-        LANE_WORK.act(item)
-    queue("d")  # too late for this batch
-    rows = does("pool_list_merges")["data"]["merges"]
-    assert {row["agent_id"]: [each["agent_id"] for each in row["checked_with"]] for row in rows} == {
-        "a": ["b", "c"],
-        "b": ["a", "c"],
-        "c": ["a", "b"],
-        "d": [],
-    }
-    assert rows[1]["checked_with"][0] == {"merge_id": first["merge_id"], "agent_id": "a", "branch": "nexus/a"}
-    page = shown(browser.get("/admin/lane/"))
-    text = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", page))
-    assert "Checked together with nexus/a · nexus/c" in text and text.count("Checked together") == 3
-    assert page.count("Withdraw nexus/") == 1, "what is being checked cannot be withdrawn"
-    out = StringIO()
-    with pytest.raises(SystemExit, match="0"):
-        call_command("lane", "list", stdout=out)
-    assert "nexus/a, nexus/c" in out.getvalue()
-
-
-def test_a_hub_that_dies_after_it_took_several_is_followed_by_one_that_records_them(
-    make: Make, repository: Path, slow: list[list[str]]
-) -> None:
-    merges = queued(make, "a", "b")
+    make("smith", mine="1\n")
+    merge = queue("smith")
     [name] = LANE_WORK.lanes()
     item = LANE_WORK.claim(name)
     assert item is not None and LANE_WORK.claim(name) is None, "another hub does not begin it, too"
     outcome = LANE_WORK.act(item)
     head = git(repository, "rev-parse", "HEAD")
-    assert (repository / "b.txt").exists()
-    assert WorktreeMerge.objects.get(pk=merges[0]["merge_id"]).state == MergeState.RUNNING
-    assert [ended(merge).state for merge in merges] == [MergeState.MERGED] * 2
+    assert (repository / "mine.txt").exists()
+    rows = WorktreeMerge.objects.filter(pk=merge["merge_id"], state=MergeState.RUNNING)
+    assert rows.update(state=state) == 1
+    assert ended(merge).state == MergeState.MERGED
     LANE_WORK.settle(item, outcome)  # the first hub was only slow
-    rows = [WorktreeMerge.objects.get(pk=merge["merge_id"]) for merge in merges]
-    assert [row.result for row in rows] == [git(repository, "rev-parse", "HEAD~1"), head]
-    assert git(repository, "rev-parse", "HEAD") == head and len(told("worktree.merged")) == 3
+    assert git(repository, "rev-parse", "HEAD") == head == WorktreeMerge.objects.get().result
+    assert told("worktree.merged") == ["worktree.merged"]
 
 
 @pytest.mark.usefixtures("sandboxed")

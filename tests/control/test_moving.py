@@ -226,7 +226,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.usefixtures("runs_git")
-def test_a_kill_while_it_moves_to_the_last_of_a_batch_is_taken_back(
+def test_a_kill_while_it_moves_over_several_commits_is_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = tmp_path / "repository"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Literal, NotRequired, cast
 
 from pydantic import Field
@@ -112,14 +111,6 @@ def pool_worktree_discard(p: Discard, caller: Caller) -> WorktreeRow:
     return worktree_row(row)
 
 
-class CheckedWith(TypedDict):
-    """Another entry of a batch."""
-
-    merge_id: str
-    agent_id: str
-    branch: str
-
-
 class MergeRow(TypedDict):
     merge_id: str
     worktree_id: str
@@ -129,7 +120,6 @@ class MergeRow(TypedDict):
     target: Annotated[str, Field(description="The branch that it merges into.")]
     state: Annotated[str, Field(description="waiting, running, merged, returned or withdrawn.")]
     step: Annotated[str | None, Field(description="merging, checking or taking; null: it waits, or has ended.")]
-    checked_with: Annotated[list[CheckedWith], Field(description="The entries that it is checked together with now.")]
     commit: Annotated[str, Field(description="The work, as it was queued.")]
     result: Annotated[str | None, Field(description="The merge, once the branch has it.")]
     cause: Annotated[str | None, Field(description="Why it came back: conflict, checks, changed or refused.")]
@@ -162,9 +152,7 @@ class Merges(TypedDict):
 @operation(ListMerges, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
 def pool_list_merges(p: ListMerges, caller: Caller) -> Merges:
     """List the entries of the merge lanes: what waits, what runs and its step, what came back and why."""
-    entries = lane.entries(p.which, min(p.limit, 500))
-    together = lane.batches(entries)
-    return {"merges": [merge_row(entry, together.get(entry.pk, ())) for entry in entries]}
+    return {"merges": [merge_row(entry) for entry in lane.entries(p.which, min(p.limit, 500))]}
 
 
 class OfMerge(Params):
@@ -184,7 +172,7 @@ def pool_withdraw_merge(p: OfMerge, caller: Caller) -> MergeRow:
     return merge_row(lane.withdraw(p.merge_id, operator_behind(caller)))
 
 
-def merge_row(entry: WorktreeMerge, together: Sequence[WorktreeMerge] = ()) -> MergeRow:
+def merge_row(entry: WorktreeMerge) -> MergeRow:
     return {
         "merge_id": entry.pk,
         "worktree_id": entry.worktree.pk,
@@ -194,10 +182,6 @@ def merge_row(entry: WorktreeMerge, together: Sequence[WorktreeMerge] = ()) -> M
         "target": entry.target,
         "state": entry.state,
         "step": entry.step,
-        "checked_with": [
-            {"merge_id": each.pk, "agent_id": each.worktree.agent.agent_id, "branch": each.worktree.branch}
-            for each in together
-        ],
         "commit": entry.commit,
         "result": entry.result if entry.state == "merged" else None,
         "cause": entry.cause,

@@ -1,8 +1,5 @@
 """The merge lane: approved work of worktrees is merged and checked, one entry of a branch after the other.
 
-Where checks are slow, the entries that wait behind one are merged onto it, and checked together. If that fails, fewer
-are checked, until it is known whose work fails: only that comes back, and what is before it is taken.
-
 An entry is claimed by an epoch and a lock of the home, which ends with its process. A hub that was killed leaves a
 running entry; the next claim begins it anew. Each step reads where the branch is, so that doing it again is safe.
 """
@@ -13,11 +10,9 @@ import fcntl
 import hashlib
 import os
 import socket
-import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -32,7 +27,6 @@ from coordination.paths import workspace_id_of
 from handoffs.checks import Check
 from nexus.control.agents import turns
 from nexus.control.models import (
-    MergeQuerySet,
     MergeState,
     MergeStep,
     PoolWorktree,
@@ -55,8 +49,6 @@ from nexus.core.database.store import write
 from nexus.core.operations.errors import NexusError, not_found
 
 HELD = timedelta(minutes=30)  # by a hub of another home, since its last step
-BATCH = 8  # entries that are checked together
-SLOW_SECONDS = 20.0  # that the last checks of a lane took; from then on entries are checked together
 TAIL = 4_000  # characters of a failed check's output that are kept
 WHOLE = 20_000  # characters of conflicts in a message
 
@@ -140,9 +132,9 @@ def withdraw(merge_id: str, by: str) -> WorktreeMerge:
         entry = WorktreeMerge.objects.select_related("worktree__agent").filter(pk=merge_id).first()
         if entry is None:
             raise not_found("merge", merge_id[:200])
-        waiting = WorktreeMerge.objects.filter(pk=merge_id, state=MergeState.WAITING, checked_with=None)
+        waiting = WorktreeMerge.objects.filter(pk=merge_id, state=MergeState.WAITING)
         if not waiting.update(state=MergeState.WITHDRAWN, ended_at=moment, needs_person=False):
-            raise refusal(f"its entry {merge_id} is {entry.step if entry.checked_with else entry.state}")
+            raise refusal(f"its entry {merge_id} is {entry.state}")
         PoolWorktree.objects.filter(pk=entry.worktree_id).update(approved="")
         worktrees.emit("withdrawn", Actor(by), entry.worktree, moment, merge_id=merge_id, into=entry.target)
     entry.state, entry.ended_at = MergeState.WITHDRAWN, moment
@@ -158,16 +150,6 @@ def entries(which: str, limit: int) -> list[WorktreeMerge]:
     if which != "all":
         rows = rows.filter(state=which)
     return list(rows.order_by("-merge_id")[:limit])
-
-
-def batches(rows: Sequence[WorktreeMerge]) -> dict[str, list[WorktreeMerge]]:
-    """Return the entries that each of these is checked together with now, by merge_id."""
-    firsts = {row.checked_with or row.pk for row in rows if row.ended_at is None}
-    together: dict[str, list[WorktreeMerge]] = defaultdict(list)
-    among = WorktreeMerge.objects.open().filter(Q(pk__in=firsts) | Q(checked_with__in=firsts))
-    for each in among.select_related("worktree__agent") if firsts else ():
-        together[each.checked_with or each.pk].append(each)
-    return {each.pk: [other for other in batch if other is not each] for batch in together.values() for each in batch}
 
 
 @dataclass
@@ -188,7 +170,6 @@ class Outcome:
     conflicts: Sequence[Conflict] = field(default_factory=list)
     commit: str | None = None
     is_held: bool = False  # it waits until a person did something
-    others: Sequence[tuple[WorktreeMerge, Outcome]] = ()  # that were checked together with it
 
 
 class Lost(Exception):
@@ -231,8 +212,6 @@ class Lane(Work[Claimed, "Outcome | None"]):
                     )
             except IntegrityError:  # another hub made another entry of the lane the running one
                 return None
-            if claimed:
-                _release_others(entry)
         entry.epoch += 1
         return Claimed(entry, lock) if claimed else None
 
@@ -310,77 +289,21 @@ def _merged(entry: WorktreeMerge) -> Outcome:
             why = f"{entry.target} moved, and the merge would change it otherwise than was approved: look at it again"
             return Outcome(MergeState.RETURNED, ReturnCause.CHANGED, why)
         _record(entry, step=MergeStep.CHECKING, onto=prepared.onto, result=prepared.commit)
-        merges = [(entry, prepared.commit), *_others(entry, origin, prepared.commit, checks)]
-        passed, why = _passed(entry, origin, [commit for _, commit in merges], checks)
-        unchecked = f"Nothing was checked: {why_none} {entry.queued_by} approved the work." if why_none else ""
-        ends = [Outcome(MergeState.MERGED, why=unchecked, commit=commit) for _, commit in merges[:passed]]
-        if why:
-            ends.append(Outcome(MergeState.RETURNED, ReturnCause.CHECKS, why[-TAIL:]))
-        if passed:
-            _record(entry, step=MergeStep.TAKING)
-            try:
-                merging.fast_forward(origin, entry.target, prepared.onto, merges[passed - 1][1])
-            except Moved:
-                _record(entry, step=MergeStep.MERGING)
-                continue
-        others = [other for other, _ in merges[1:]]
-        return replace(ends[0], others=list(zip(others, ends[1:], strict=False)))
-
-
-def _others(
-    entry: WorktreeMerge, origin: Origin, last: str, checks: Mapping[str, Check]
-) -> list[tuple[WorktreeMerge, str]]:
-    """Merge the entries that wait behind one onto its merge, each onto the one before, if checks are slow in this lane.
-    Return them with their merges, up to the first that cannot be merged, whose turn comes. Raises Lost."""
-    lane = WorktreeMerge.objects.filter(repository=entry.repository, target=entry.target)
-    took = lane.exclude(check_seconds=None).order_by("-merge_id").values_list("check_seconds", flat=True).first()
-    _release_others(entry)
-    if not checks or took is None or took < SLOW_SECONDS:
-        return []
-    found = list[tuple[WorktreeMerge, str]]()
-    for other in lane.open().filter(merge_id__gt=entry.pk).select_related("worktree__agent")[: BATCH - 1]:
-        row = other.worktree
+        if why := _checked(entry, origin, prepared.commit, checks):
+            return Outcome(MergeState.RETURNED, ReturnCause.CHECKS, why[-TAIL:])
+        _record(entry, step=MergeStep.TAKING)
         try:
-            prepared = merging.prepare(origin, entry.target, row.base, other.commit, _subject(row), last)
-            if prepared.commit is None or not _is_as_approved(other, origin, prepared.commit):
-                break
-        except GitFailed:
-            break
-        _record(entry)  # raises Lost
-        with write():
-            waiting = lane.filter(pk=other.pk, state=MergeState.WAITING)
-            if not waiting.update(step=MergeStep.CHECKING, checked_with=entry.pk, onto=last, result=prepared.commit):
-                break  # it was withdrawn
-        other.onto = last
-        found.append((other, last := prepared.commit))
-    return found
+            merging.fast_forward(origin, entry.target, prepared.onto, prepared.commit)
+        except Moved:
+            _record(entry, step=MergeStep.MERGING)
+            continue
+        unchecked = f"Nothing was checked: {why_none} {entry.queued_by} approved the work." if why_none else ""
+        return Outcome(MergeState.MERGED, why=unchecked, commit=prepared.commit)
 
 
 def _is_as_approved(entry: WorktreeMerge, origin: Origin, commit: str) -> bool:
     """Return whether a merge of an entry may be taken although nobody saw it. Raises GitFailed."""
     return bool(entry.approved) and merging.is_as_approved(origin, entry.approved, commit)
-
-
-def _release_others(entry: WorktreeMerge) -> None:
-    """Let the entries that were checked with one wait for their turn."""
-    with write():
-        together = WorktreeMerge.objects.filter(state=MergeState.WAITING, checked_with=entry.pk)
-        together.update(step=None, checked_with=None)
-
-
-def _passed(
-    entry: WorktreeMerge, origin: Origin, merges: Sequence[str], checks: Mapping[str, Check]
-) -> tuple[int, str]:
-    """Return how many of the merges, from the first on, pass the checks, and why the next one fails, if there is one.
-    All together are tried first, then half of what is in doubt. Raises NotNow and Lost."""
-    passed, failed, tried, why = 0, len(merges) + 1, len(merges), ""
-    while failed - passed > 1:
-        if said := _checked(entry, origin, merges[tried - 1], checks):
-            failed, why = tried, said
-        else:
-            passed = tried
-        tried = (passed + failed) // 2
-    return passed, why
 
 
 def _subject(row: PoolWorktree) -> str:
@@ -391,11 +314,8 @@ def _checked(entry: WorktreeMerge, origin: Origin, commit: str, checks: Mapping[
     """Run the project's reviewed checks on what would be taken; return why one fails. Raises Lost and NotNow."""
     if not checks:
         return ""
-    began = time.monotonic()
     with trees.scratch(origin, commit, f"{entry.pk}-{entry.epoch}") as tree:
-        why = failures(checks, tree, partial(_record, entry))
-    _record(entry, check_seconds=time.monotonic() - began)
-    return why
+        return failures(checks, tree, partial(_record, entry))
 
 
 def _clear(origin: Origin, entry: WorktreeMerge) -> None:
@@ -419,22 +339,12 @@ def _record(entry: WorktreeMerge, **changes: object) -> None:
 
 def _settle(entry: WorktreeMerge, outcome: Outcome) -> None:
     moment = now()
-    with write():
-        mine = WorktreeMerge.objects.filter(pk=entry.pk, epoch=entry.epoch, state=MergeState.RUNNING)
-        if not _end(mine, outcome, moment):
-            return
-        _tell(entry, outcome, moment)
-        together = WorktreeMerge.objects.filter(state=MergeState.WAITING, checked_with=entry.pk)
-        for other, end in outcome.others:
-            if _end(together.filter(pk=other.pk), end, moment):
-                _tell(other, end, moment)
-        _release_others(entry)
-
-
-def _end(entries: MergeQuerySet, outcome: Outcome, moment: datetime) -> bool:
     over = outcome.state != MergeState.WAITING
     changes = {"state": outcome.state, "step": None, "held_until": None, "why": outcome.why}
-    return bool(entries.update(**changes, needs_person=outcome.is_held, ended_at=moment if over else None))
+    with write():
+        mine = WorktreeMerge.objects.filter(pk=entry.pk, epoch=entry.epoch, state=MergeState.RUNNING)
+        if mine.update(**changes, needs_person=outcome.is_held, ended_at=moment if over else None):
+            _tell(entry, outcome, moment)
 
 
 def _tell(entry: WorktreeMerge, outcome: Outcome, moment: datetime) -> None:

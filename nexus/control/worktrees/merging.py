@@ -63,11 +63,10 @@ def follows(git: Git, later: str, earlier: str) -> bool:
     return git.run("merge-base", "--is-ancestor", earlier, later, expect=(0, 1)).code == 0
 
 
-def prepare(origin: Origin, branch: str, base: str, work: str, message: str, onto: str = "") -> Prepared:
-    """Merge a commit onto the head of a branch, or onto a merge that will be, outside of every work tree. Raises
-    GitFailed."""
+def prepare(origin: Origin, branch: str, base: str, work: str, message: str) -> Prepared:
+    """Merge a commit onto the head of a branch, outside of every work tree. Raises GitFailed."""
     git = origin.git()
-    onto = onto or git.commit_of(f"refs/heads/{branch}")
+    onto = git.commit_of(f"refs/heads/{branch}")
     if not onto:
         raise GitFailed(f"there is no branch {branch} any more")
     if not follows(git, onto, base):

@@ -24,7 +24,6 @@ class Command(VerbsCommand):
                     "branch": "branch",
                     "into": "target",
                     "state": lambda row: row["step"] or row["state"],
-                    "checked with": lambda row: ", ".join(each["branch"] for each in row["checked_with"]),
                     "why": lambda row: row["why"][-100:],
                     "queued": time("queued_at"),
                 },
