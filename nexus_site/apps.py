@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from nexus.core.apps import NexusAppConfig
-from nexus.core.contributions import Page
+
+if TYPE_CHECKING:
+    from nexus.core.contributions import Page
 
 
 class NexusSiteConfig(NexusAppConfig):
