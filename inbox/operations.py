@@ -21,6 +21,7 @@ from inbox import receipts, selectors, services
 from inbox.models import ARRIVALS, Delivery, Message
 from inbox.rows import InboxRow, RecipientRow, SentRow, inbox_row, recipient_row, sent_row
 from nexus.core.clock import iso, now
+from nexus.core.limits import up_to_the_limit
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, ErrorCode, NexusError
@@ -61,7 +62,7 @@ def _or_parent(project_root: str | None, info: ValidationInfo) -> str | None:
 class MessageCreate(Params):
     from_agent_id: Annotated[Id, Field(description="You.")]
     subject: str
-    body: Annotated[str, Field(description="Up to 64 KiB; larger: artifact_put.")]
+    body: Annotated[str, up_to_the_limit("artifact_put.")]
     channel_id: Annotated[Id | None, Field(description="A label, from channel_list.")] = None
     from_session_id: SessionId = None
     target: Annotated[

@@ -23,6 +23,7 @@ from mcp_types import (
     ToolAnnotations,
 )
 
+from nexus.core.config import CoreSettings
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.parameters import answer_schema, parameters_schema
@@ -111,12 +112,16 @@ def _contents(uri: str, mime_type: str, body: str) -> ReadResourceResult:
     return ReadResourceResult(contents=contents)
 
 
-@cache
 def tools(choice: Choice, *, bound: bool = False) -> list[Tool]:
     """Return every operation of the chosen toolsets that is a tool for agents, in the order of the registry.
 
     A connection that is `bound` to an agent need not name the agent.
     """
+    return _tools(choice, bound, CoreSettings.current().max_inline_bytes)
+
+
+@cache
+def _tools(choice: Choice, bound: bool, limit: int) -> list[Tool]:  # the limit stands in descriptions
     found = {operation.name: operation for toolset in choice for operation in toolset.tools}  # two may share one
     return [tool(operation, bound=bound) for operation in found.values()]
 

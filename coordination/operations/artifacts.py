@@ -15,6 +15,7 @@ from coordination.rows import ArtifactRow, ChannelRow, Duplicate, artifact_row, 
 from coordination.services import artifacts, workspaces
 from coordination.toolset import operation
 from nexus.core.clock import iso, now
+from nexus.core.limits import up_to_the_limit
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import Id, Label, Params, Time
@@ -61,7 +62,7 @@ class ArtifactPut(Params):
     path: Annotated[
         str | None, Field(min_length=1, max_length=4096, description="A file below project_root, instead of content.")
     ] = None
-    content: Annotated[str | None, Field(description="Up to 64 KiB; larger: a file and path.")] = None
+    content: Annotated[str | None, up_to_the_limit("a file and path.")] = None
     metadata: Any = None
     client_id: ClientId = None
 

@@ -7,12 +7,23 @@ from collections.abc import Callable
 from itertools import accumulate
 from typing import Any, TypeVar
 
+from pydantic import Field
+
 from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import Code, NexusError
 
 T = TypeVar("T")
 
 LARGEST_AT_ONCE = 64  # so many of the largest texts are answered at once: to write more holds up everybody
+
+
+def up_to_the_limit(otherwise: str) -> Any:
+    """Describe a parameter whose text has at most max_inline_bytes, whatever these are when its schema is made."""
+
+    def describe(schema: dict[str, Any]) -> None:
+        schema["description"] = f"Up to {CoreSettings.current().max_inline_bytes} bytes; larger: {otherwise}"
+
+    return Field(json_schema_extra=describe)
 
 
 def within_limit(text: str | None, field: str, ceiling: int | None = None) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 from mcp.client.extension import advertise
@@ -130,6 +131,16 @@ def test_it_names_each_parameter_with_its_type_and_whether_it_is_required() -> N
     assert schema["properties"]["target"]["type"] == "object"
     assert schema["properties"]["artifacts"]["items"] == {"type": "string"}
     assert schema["additionalProperties"] is False
+
+
+def test_a_limit_in_a_description_is_the_limit_in_force(configure: Callable[..., None]) -> None:
+    def described() -> list[str]:
+        schemas = {tool.name: tool.input_schema["properties"] for tool in tools(CHOICE)}
+        return [schemas["message_create"]["body"]["description"], schemas["artifact_put"]["content"]["description"]]
+
+    assert all(text.startswith("Up to 65536 bytes; larger: ") for text in described())
+    configure(max_inline_bytes=1_000)
+    assert all(text.startswith("Up to 1000 bytes; larger: ") for text in described())
 
 
 async def test_it_answers_with_the_envelope_as_structured_content_and_as_text(connect: Connect) -> None:
