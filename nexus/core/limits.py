@@ -21,7 +21,9 @@ def up_to_the_limit(otherwise: str) -> Any:
     """Describe a parameter whose text has at most max_inline_bytes, whatever these are when its schema is made."""
 
     def describe(schema: dict[str, Any]) -> None:
-        schema["description"] = f"Up to {CoreSettings.current().max_inline_bytes} bytes; larger: {otherwise}"
+        limit = CoreSettings.current().max_inline_bytes
+        size = f"{limit} bytes" if limit % 1024 else f"{limit // 1024} KiB"
+        schema["description"] = f"Up to {size}; larger: {otherwise}"
 
     return Field(json_schema_extra=describe)
 

@@ -138,7 +138,7 @@ def test_a_limit_in_a_description_is_the_limit_in_force(configure: Callable[...,
         schemas = {tool.name: tool.input_schema["properties"] for tool in tools(CHOICE)}
         return [schemas["message_create"]["body"]["description"], schemas["artifact_put"]["content"]["description"]]
 
-    assert all(text.startswith("Up to 65536 bytes; larger: ") for text in described())
+    assert all(text.startswith("Up to 64 KiB; larger: ") for text in described())
     configure(max_inline_bytes=1_000)
     assert all(text.startswith("Up to 1000 bytes; larger: ") for text in described())
 
