@@ -21,7 +21,7 @@ ON_POSTGRES := tests/acceptance/test_soak.py \
 	$(patsubst %,tests/coordination/test_%.py,event_wait events retries schema streams upsert_races) \
 	tests/coordination/test_limits.py::test_many_at_once_do_not_exceed_it_together \
 	$(patsubst %,tests/reservations/test_%.py,reserving waiting) \
-	$(patsubst %,tests/maintenance/test_%.py,dump history migrate_store)
+	$(patsubst %,tests/maintenance/test_%.py,history migrate_store on_postgres partitions)
 # The files in the order that tests/conftest.py gives them: the long ones first.
 IN_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 

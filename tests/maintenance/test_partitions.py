@@ -85,6 +85,7 @@ def prune_in_background(times: int = 4) -> None:
         retention.prune_a_batch("events")
 
 
+@postgresql
 def test_it_keeps_what_is_young_whether_rows_or_partitions_go(log: Log) -> None:
     log(OLD, 3)
     to_next_partition(last=2)
