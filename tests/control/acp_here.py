@@ -45,7 +45,7 @@ async def running(flags: Sequence[str], env: Mapping[str, str]) -> AsyncIterator
         for each in (stdin, writer):
             each.transport.abort()  # or it would go on to write what nobody reads
         task.cancel()
-        await asyncio.wait([task])
+        await asyncio.gather(task, return_exceptions=True)  # how it ended is what the conversation shows
 
 
 async def take(runner: Acp, scene: Scene, *, is_confined: bool = False) -> Ended:

@@ -207,9 +207,11 @@ def test_a_ceiling_is_asked_before_the_disk(rpc: Wire, family: Path) -> None:
 def test_a_directory_that_cannot_be_looked_at_is_none_and_no_fault_of_the_servers(
     rpc: Wire, caplog: pytest.LogCaptureFixture, worktree: bool
 ) -> None:
+    gc.collect()  # asyncio tells then of what nobody asked for: first, of what other tests left
+    caplog.clear()
     error = rpc.refused("create_agent", cwd="/" + "a" * 300, worktree=worktree)["data"]
     assert (error["code"], error["details"]) == ("VALIDATION_ERROR", {"field": "cwd"})
-    gc.collect()  # asyncio tells then of what nobody asked for
+    gc.collect()
     assert caplog.messages == []
 
 
