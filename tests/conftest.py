@@ -82,14 +82,14 @@ def pytest_configure() -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """A worker for each core where tests compute, and three where most of them wait for processes that they started.
+    """A worker for each core where tests compute, and two where most of them wait for processes that they started.
 
     The part on PostgreSQL runs beside that one and is the smaller: it gets a worker for two cores.
     """
     cores = os.cpu_count() or 1
     if SERVER:
         return max(1, cores // 2)
-    return cores if config.getoption("--kind") == "quick" else cores * 3
+    return cores if config.getoption("--kind") == "quick" else cores * 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
