@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -403,7 +404,10 @@ def test_it_gives_no_two_trees_one_branch(repository: Path, tmp_path: Path) -> N
 
 
 def test_agents_whose_trees_are_merged_at_once_are_all_merged(repository: Path, tmp_path: Path) -> None:
-    made = [trees.make(origin_of(str(repository)), str(tmp_path / f"tree{n}"), "twin") for n in range(3)]
+    made = [
+        replace(trees.make(origin_of(str(repository)), str(tmp_path / f"tree{n}"), "twin"), owner=f"agent-{n}")
+        for n in range(3)
+    ]
     for tree in made:
         Path(tree.path, Path(tree.path).name).touch()
     assert all(merged.commit for merged in at_once([partial(trees.merge, tree, "Merged") for tree in made]))
