@@ -494,8 +494,7 @@ class PoolClient:
             variables = {variable.name: variable.value for variable in env or []}
             is_line = not args and len(command.split()) > 1  # claude-code-acp sends a shell command line
             words = ["/bin/sh", "-c", command] if is_line else [command, *(args or [])]
-            own_directory = await on_disk(self.scene.agent, partial(os.path.realpath, self.permissions.cwd))
-            own = [] if at == own_directory else [f"--chdir={at}"]
+            own = [] if at == self.permissions.cwd else [f"--chdir={at}"]  # both are real paths
             own += [f"{name}={value}" for name, value in variables.items() if name not in HARMLESS]
             line = shlex.join(["env", *own, *words]) if own else command if is_line else shlex.join(words)
             await self._check(Action(Kind.RUN, line, cwd=self.permissions.cwd), f"Run {line}")
