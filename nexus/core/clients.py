@@ -128,7 +128,7 @@ CLIENTS: Mapping[str, Client] = {
         tools=Tools(
             "mcp__nexus__{}",
             {
-                "file_creation": ("Write", "Edit"),
+                "file_creation": ("Edit", "Write"),
                 "file_modification": ("Edit", "Write", "MultiEdit"),
                 "file_deletion": ("Write",),
                 "partial_file_edit": ("Edit", "MultiEdit"),
