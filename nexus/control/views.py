@@ -60,7 +60,6 @@ from nexus.control.models import (
     describe_scope,
 )
 from nexus.control.permissions import rules
-from nexus.control.permissions import rules as wording
 from nexus.control.permissions.budgets import every as known_budgets
 from nexus.control.permissions.members import find
 from nexus.control.permissions.permissions import every as known_rules
@@ -158,7 +157,7 @@ def _agent(request: HttpRequest, row: PoolAgent, form: WorkForm) -> TemplateResp
         longest=timedelta(seconds=runner.turn_seconds) if runner else None,
         unknown=known is not None and runner is None,
         wrong=wrong,
-        permissions=wording.describe_permissions(row.permissions),
+        permissions=rules.describe_permissions(row.permissions),
         bounded=sandbox.in_words(runner) if runner else "",
         tree=PoolWorktree.objects.filter(agent=row).first(),
         waits=[
@@ -172,7 +171,7 @@ def _agent(request: HttpRequest, row: PoolAgent, form: WorkForm) -> TemplateResp
         rules=known_rules(row),
         **_waking_context(row),
         session=_session_context(row),
-        fertile=wording.may_have_children(row.permissions, row.cwd),
+        fertile=rules.may_have_children(row.permissions, row.cwd),
         children=list(children.order_by("pool_agent_id")[:CHILDREN]),
         more_children=max(children.count() - CHILDREN, 0),
     )
@@ -329,10 +328,10 @@ def new(request: HttpRequest) -> HttpResponse:
         known=known is not None,
         parent=parent,
         gone=plain(named) if named and parent is None else "",
-        barren=permissions is not None and not wording.may_have_children(permissions, below),
-        ceiling=wording.ceiling(permissions) if permissions else [],
-        offers=wording.offers(permissions, below),
-        tools=[(choice, " ".join(wording.presets_with(str(choice.data["value"])))) for choice in form["disable_tools"]],
+        barren=permissions is not None and not rules.may_have_children(permissions, below),
+        ceiling=rules.ceiling(permissions) if permissions else [],
+        offers=rules.offers(permissions, below),
+        tools=[(choice, " ".join(rules.presets_with(str(choice.data["value"])))) for choice in form["disable_tools"]],
         bounds=[(name, sandbox.in_words(runner)) for name, runner in known.by_name.items()] if known else [],
     )
 
@@ -685,7 +684,7 @@ def permissions(request: HttpRequest) -> HttpResponse:
         on=ControlSettings.current().control,
         form=form,
         rows=known_rules(),
-        floor=wording.FLOOR,
+        floor=rules.FLOOR,
     )
 
 
