@@ -3,12 +3,13 @@ agents of the bus do not."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from coordination.log.emit import emit
 from coordination.models import VisibilityChoices
-from coordination.routing import Strategy
+from coordination.routing import Strategy, Target
 from coordination.services.audit import NOBODY
 from nexus.control.models import STREAM, PermissionRule, PoolAgent, Question, Turn
 from nexus.core.contributions import EntityRef, Sentence
@@ -17,18 +18,25 @@ BY = "pool"  # the issuer of its agents' keys in the audit
 QUOTED = 500  # characters of a question's subject and of its answer
 
 
-def emit_event(type: str, actor: str | None, agent: PoolAgent, moment: datetime, **payload: Any) -> None:
-    """Append an event about an agent of the pool, inside the transaction of the change."""
+def emit_of_pool(
+    type: str, actor: str | None, moment: datetime, payload: Mapping[str, Any], target: Target = NOBODY
+) -> None:
+    """Append an event that operators see, and the agents of `target`, inside the transaction of the change."""
     emit(
         workspace_id=None,
         stream=STREAM,
         type=type,
         actor=actor,
-        payload={"agent_id": agent.agent_id, "pool_agent_id": agent.pk, **payload},
+        payload=payload,
         moment=moment,
         visibility=VisibilityChoices.PRIVATE,
-        target=NOBODY,
+        target=target,
     )
+
+
+def emit_event(type: str, actor: str | None, agent: PoolAgent, moment: datetime, **payload: Any) -> None:
+    """Append an event about an agent of the pool, inside the transaction of the change."""
+    emit_of_pool(type, actor, moment, {"agent_id": agent.agent_id, "pool_agent_id": agent.pk, **payload})
 
 
 def emit_turn_event(type: str, actor: str | None, turn: Turn, moment: datetime, **payload: Any) -> None:
@@ -39,31 +47,16 @@ def emit_turn_event(type: str, actor: str | None, turn: Turn, moment: datetime, 
 def emit_question_event(type: str, actor: str | None, question: Question, moment: datetime, **payload: Any) -> None:
     """Append an event about a question to the operators; the agent that asked sees it, too."""
     about = {"question_id": question.pk, "agent_id": question.agent_id, "kind": question.kind, "title": question.title}
-    emit(
-        workspace_id=None,
-        stream=STREAM,
-        type=type,
-        actor=actor,
-        payload={**about, "subject": question.subject[:QUOTED], "turn_id": question.turn_id, **payload},
-        moment=moment,
-        visibility=VisibilityChoices.PRIVATE,
-        target={"strategy": Strategy.DIRECT.value, "agent_id": question.agent_id},
-    )
+    payload = {**about, "subject": question.subject[:QUOTED], "turn_id": question.turn_id, **payload}
+    target = {"strategy": Strategy.DIRECT.value, "agent_id": question.agent_id}
+    emit_of_pool(type, actor, moment, payload, target)
 
 
 def emit_rule_event(type: str, rule: PermissionRule, moment: datetime, operator: str) -> None:
     """Append an event about a rule of permissions."""
     about = {"rule_id": rule.pk, "rule": str(rule)[:QUOTED], "effect": rule.effect, "kind": rule.kind}
-    emit(
-        workspace_id=None,
-        stream=STREAM,
-        type=type,
-        actor=None,
-        payload={**about, "scope": rule.scope, "name": rule.name[:QUOTED], "operator": operator},
-        moment=moment,
-        visibility=VisibilityChoices.PRIVATE,
-        target=NOBODY,
-    )
+    payload = {**about, "scope": rule.scope, "name": rule.name[:QUOTED], "operator": operator}
+    emit_of_pool(type, None, moment, payload)
 
 
 THINGS = {

@@ -16,12 +16,10 @@ from typing import Any
 from django.db import connection
 from django.db.models.functions import Now
 
-from coordination.log.emit import emit
-from coordination.models import VisibilityChoices
-from coordination.services.audit import NOBODY
 from nexus.control.agents import turns
 from nexus.control.errors import ControlCode
-from nexus.control.models import HUB, STREAM, Incarnation, Machine, MachineState, PoolAgent
+from nexus.control.events import emit_of_pool
+from nexus.control.models import HUB, Incarnation, Machine, MachineState, PoolAgent
 from nexus.control.runners_file import Runner
 from nexus.core.clock import follow, iso, now
 from nexus.core.config import package_version
@@ -208,13 +206,4 @@ def drain(name: str, by: str, *, draining: bool) -> None:
 
 
 def _emit(type: str, actor: str | None, name: str, moment: datetime, **payload: Any) -> None:
-    emit(
-        workspace_id=None,
-        stream=STREAM,
-        type=type,
-        actor=actor,
-        payload={"machine": name, **payload},
-        moment=moment,
-        visibility=VisibilityChoices.PRIVATE,
-        target=NOBODY,
-    )
+    emit_of_pool(type, actor, moment, {"machine": name, **payload})

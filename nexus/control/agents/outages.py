@@ -15,12 +15,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from coordination.log.emit import emit
-from coordination.models import VisibilityChoices
-from coordination.services.audit import NOBODY
 from nexus.control import faults
+from nexus.control.events import emit_of_pool
 from nexus.control.faults import Fault
-from nexus.control.models import STREAM, Outage, Turn
+from nexus.control.models import Outage, Turn
 from nexus.control.permissions.members import ancestors
 from nexus.control.runners_file import Acp, Rehearsal, Runner, runners
 from nexus.core.clock import iso, now
@@ -135,13 +133,4 @@ def _key(runner: Runner) -> str:
 
 
 def _emit(type: str, actor: str | None, runner: str, moment: datetime, **payload: Any) -> None:
-    emit(
-        workspace_id=None,
-        stream=STREAM,
-        type=type,
-        actor=actor,
-        payload={"runner": runner, **payload},
-        moment=moment,
-        visibility=VisibilityChoices.PRIVATE,
-        target=NOBODY,
-    )
+    emit_of_pool(type, actor, moment, {"runner": runner, **payload})

@@ -15,14 +15,12 @@ from typing import Any, NamedTuple
 from django.db import transaction
 
 from coordination.ids import new_id
-from coordination.log.emit import emit
-from coordination.models import Agent, Event, VisibilityChoices
+from coordination.models import Agent, Event
 from coordination.services import agents, keys, roster
-from coordination.services.audit import NOBODY
 from nexus.control.agents import questions, turns, wakeups
 from nexus.control.config import ControlSettings
 from nexus.control.errors import ControlCode
-from nexus.control.events import BY, emit_event
+from nexus.control.events import BY, emit_event, emit_of_pool
 from nexus.control.models import HUB, STREAM, PoolAgent, PoolWorktree, Turn
 from nexus.control.permissions import protected_paths, rules
 from nexus.control.permissions.members import Actor, check_authority, check_not_disabled, family, find, get, refused
@@ -397,16 +395,7 @@ def check_server_runs() -> None:
 def ask_to_end(by: str) -> None:
     """Ask the server, in whichever process it is, to end."""
     with write():
-        emit(
-            workspace_id=None,
-            stream=STREAM,
-            type=END_ASKED,
-            actor=None,
-            payload={"by": by},
-            moment=now(),
-            visibility=VisibilityChoices.PRIVATE,
-            target=NOBODY,
-        )
+        emit_of_pool(END_ASKED, None, now(), {"by": by})
 
 
 def is_asked_to_end(after: int, upto: int) -> bool:
