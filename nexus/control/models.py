@@ -141,7 +141,7 @@ class PoolAgent(models.Model):
     machine = models.CharField(max_length=ID_LENGTH, default=HUB)  # where its worker is, for all its life
     host = models.CharField(max_length=ID_LENGTH, null=True)  # of the removed kind ssh; it runs no more
     wake_on = models.JSONField(default=list)  # what starts a turn by itself: `nexus.control.agents.wakeups`
-    wake_tokens = models.PositiveBigIntegerField(null=True)  # limit of its woken turns in a day; null: the setting
+    wake_tokens = models.PositiveBigIntegerField(null=True)  # limit of its woken turns in a day; null: WAKE_TOKENS
     held_why = models.CharField(max_length=16, choices=HeldChoices, null=True)  # why it is not woken
     held_at = models.DateTimeField(null=True)
     resumed_at = models.DateTimeField(null=True)  # an operator resumed it: chains and tokens count from here
@@ -232,11 +232,11 @@ class PoolWorktree(models.Model):
     created_at = models.DateTimeField()
     merged_at = models.DateTimeField(null=True)  # the latest merge
     conflicted_at = models.DateTimeField(null=True)  # the latest attempt to merge, where it met conflicts
-    looked_at = models.DateTimeField(null=True)  # when the hub last read, after a turn, what it holds; of that are
-    content = models.CharField(max_length=64, blank=True)  # git's id of the tree that its merge makes,
-    changed_files = models.PositiveIntegerField(default=0)
-    added = models.PositiveBigIntegerField(default=0)  # lines
-    removed = models.PositiveBigIntegerField(default=0)
+    looked_at = models.DateTimeField(null=True)  # when the hub last read what it holds, after a turn
+    content = models.CharField(max_length=64, blank=True)  # then, git's id of the tree that its merge makes
+    changed_files = models.PositiveIntegerField(default=0)  # of that merge
+    added = models.PositiveBigIntegerField(default=0)  # lines of that merge
+    removed = models.PositiveBigIntegerField(default=0)  # likewise
     approved = models.CharField(max_length=64, blank=True)  # the content that was approved or merged last
     taken_handoff = models.CharField(max_length=ID_LENGTH, null=True)  # that went to a person who took the work over
 
@@ -562,10 +562,10 @@ class Outage(models.Model):
     key = models.CharField(max_length=ID_LENGTH)  # a digest of its configuration and its key
     fault = models.CharField(max_length=16, choices=FaultChoices)
     why = models.TextField()  # what the provider said last, for operators
-    failures = models.PositiveIntegerField()  # tries in a row
+    failures = models.PositiveIntegerField()  # how often in a row it was confirmed
     since = models.DateTimeField()
-    until = models.DateTimeField()  # then a turn tries it
-    met_by = models.CharField(max_length=ID_LENGTH)  # the agent that met it first, or the one above it that has none
+    until = models.DateTimeField()  # then turns try it
+    met_by = models.CharField(max_length=ID_LENGTH)  # the topmost agent of the family that met it first
     is_confirmed = models.BooleanField(default=False)
     reset_at = models.DateTimeField(null=True)  # a person ended it; turns that started before do not count
 
