@@ -19,7 +19,7 @@ from nexus.control import faults
 from nexus.control.events import emit_of_pool
 from nexus.control.faults import Fault
 from nexus.control.models import Outage, Turn
-from nexus.control.permissions.members import ancestors
+from nexus.control.permissions.members import family
 from nexus.control.runners_file import Acp, Rehearsal, Runner, runners
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Select, Slot
@@ -73,12 +73,12 @@ def note_fault(runner: Runner, fault: Fault, why: str, turn: Turn, moment: datet
             return
         if outage.is_out(moment):  # turns that were under way when it began
             return
-    family = [turn.agent.pk, *ancestors(turn.agent)][-1]
+    top, _ = family(turn.agent)
     if outage is None or not _goes_on(outage, key, fault, moment):
-        outage = Outage(runner=runner.name, key=key, since=moment, failures=0, fault=fault.kind.value, met_by=family)
+        outage = Outage(runner=runner.name, key=key, since=moment, failures=0, fault=fault.kind.value, met_by=top)
     elif outage.is_confirmed:  # its time is over: it takes two again
-        outage.is_confirmed, outage.met_by = False, family
-    elif outage.met_by != family:
+        outage.is_confirmed, outage.met_by = False, top
+    elif outage.met_by != top:
         outage.is_confirmed, outage.failures = True, outage.failures + 1
     outage.why, outage.until = why, moment + timedelta(seconds=faults.seconds_to_wait(fault, outage.failures or 1))
     outage.save()
