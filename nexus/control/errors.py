@@ -22,7 +22,7 @@ class ControlCode(ErrorCode):
     POOL_FULL = (
         "POOL_FULL",
         429,
-        "The number of agents, or of waiting turns, has reached the setting's limit, or an agent its share.",
+        "The number of agents, or of waiting turns, has reached its limit, or an agent its share.",
     )
     WORKTREE_REFUSED = (
         "WORKTREE_REFUSED",
