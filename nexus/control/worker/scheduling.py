@@ -254,7 +254,7 @@ class Worker:
         places = self.capacity or ControlSettings.current().pool_turns
         is_full, spare = draining or len(running) >= places, reserve(places)
         busy, senders = {turn.agent_id for turn in running}, [turn.source_agent_id for turn in running]
-        # The last places are for what operators send, and as many for what other agents send than one with many turns.
+        # The last places are for what operators send. What one agent sent leaves as many again to other agents.
         is_reserved, most = len(running) - senders.count(None) >= places - spare, places - 2 * spare
 
         def has_place(turn: Waiting) -> bool:
