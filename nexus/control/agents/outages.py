@@ -88,7 +88,7 @@ def note_fault(runner: Runner, fault: Fault, why: str, turn: Turn, moment: datet
 
 
 def _goes_on(outage: Outage, key: str, fault: Fault, moment: datetime) -> bool:
-    """Return whether a fault is one more of those that an outage is about."""
+    """Return whether a fault continues an outage, instead of beginning another."""
     is_fresh = outage.until > moment - timedelta(seconds=faults.LONGEST_NAMED)
     return is_fresh and outage.reset_at is None and (outage.key, outage.fault) == (key, fault.kind)
 

@@ -237,7 +237,7 @@ def queue(
 
 
 def nobody_waits(agent_id: str, request_id: str) -> None:
-    """Record that who waited for a turn is gone: a fault of its provider starts it again."""
+    """Record that nobody waits for a turn any more: if its provider fails, the turn is started again."""
     with write():
         open_ones = Turn.objects.open().filter(agent__agent_id=agent_id, request_id=request_id)
         open_ones.update(awaited_until=None)

@@ -66,7 +66,7 @@ MOST_FORMER = 20  # handoffs of an ended agent that are looked for with others
 AROUND = 3  # lines of the hunk before and after those that a comment is about
 MOST_LINES, LINE, QUOTE = 200, 500, 8_000  # of a quote: lines, characters of a line, and in all
 EVERY = Q()
-ASKED = 20  # files of which a page asks for each whether it was read elsewhere
+ASKED = 20  # files that the page lists one by one for a person to tick; of more, their directories
 SOURCE = "review"  # of the turns
 SAID = re.compile(r"^\W*(comment_[0-9a-f]{32})\W+(done|declined|asked)\b[\s:.,–—-]*(.*)$", re.IGNORECASE)
 
@@ -371,7 +371,7 @@ def _check_seen(row: PoolWorktree, survey: Survey, unseen: Sequence[str]) -> Non
 
 
 def by_directory(names: Sequence[str]) -> list[str]:
-    """Return names of files; of many the directories at the top, with a slash, and the files beside them."""
+    """Return the names of files; if there are many, top directories with a slash stand for the files in them."""
     if len(names) <= ASKED:
         return list(names)
     return list(dict.fromkeys(top + slash for top, slash, _ in (name.partition("/") for name in names)))

@@ -19,7 +19,8 @@ HUNK_CHARACTERS = 4_000
 FILE_BYTES = 500_000  # of a file in conflict that are read
 
 
-# A digest of each change, without the numbers of lines and the ids of whole files. What fails is like nothing else.
+# A digest of each change, without the numbers of lines and the ids of whole files. If git fails, the merge's id is part
+# of the digest, so that it equals no other.
 CHANGES = """
 export GIT_DIR="$SCRATCH/git" GIT_ALTERNATE_OBJECT_DIRECTORIES="$OBJECTS"
 for merge in "$APPROVED" "$COMMIT"; do

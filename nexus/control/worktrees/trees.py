@@ -369,7 +369,7 @@ class Merge:
 
 
 def named(names: Sequence[str]) -> str:
-    """Return names of files in words, of many the first ones."""
+    """Return the first names of files for a sentence, and how many more there are."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return f"{', '.join(map(repr, names[:MOST_NAMED]))}{more}"
 
