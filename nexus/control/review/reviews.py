@@ -288,7 +288,7 @@ def send(*, agent_id: str, worktree_id: str | None, operator: str) -> tuple[Pool
         if row.merges.open().exists():
             raise refusal("it is in the merge lane; withdraw it there first")
         handoff = handoffs_of([row.agent]).get(row.agent.pk)
-        agent = _holder(row, handoff)
+        agent = _holder(row)
         moment, notes = now(), ""
         if handoff is not None and handoff.status == HandoffStatus.SUBMITTED and agent.pk == row.agent.pk:
             reasons = f"{count_in_words(drafts)} of a review; they came as one message."
@@ -545,7 +545,7 @@ def _last_round(row: PoolWorktree) -> str:
     return "" if last is None else f" The last ones were sent with the run {last.run_id}."
 
 
-def _holder(row: PoolWorktree, handoff: Handoff | None) -> PoolAgent:
+def _holder(row: PoolWorktree) -> PoolAgent:
     """Return the agent that holds the work: its own, or one that works in its directory or took over its handoff.
     Raises WORKTREE_REFUSED."""
     if row.agent.ended_at is None:
