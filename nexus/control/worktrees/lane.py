@@ -397,7 +397,7 @@ def _message(entry: WorktreeMerge, row: PoolWorktree, outcome: Outcome) -> str:
         said = quoted(outcome.why)
         return (
             f"{about} Merged onto {entry.onto}, the project's checks fail. The end of their output:\n\n{said}\n\n"
-            + ("Correct it in your worktree, and say when it is done.")
+            "Correct it in your worktree, and say when it is done."
         )
     parts = []
     for conflict in outcome.conflicts:
