@@ -37,11 +37,6 @@ def listed(values: Iterable[Any]) -> str:
     return ", ".join(code(value) for value in values)
 
 
-def told(docstring: str) -> str:
-    """A docstring on one line."""
-    return " ".join(docstring.split())
-
-
 # Operations
 
 
