@@ -10,7 +10,7 @@ import asyncio
 import re
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from nexus.core.access import ConnectionInfo, address_name, caller_name
@@ -83,11 +83,6 @@ def sender(data: bytes, peer: str | None) -> str:
                 _known.clear()
             _known[known] = name
     return name
-
-
-def keys_in(data: bytes) -> Set[str]:
-    """Return everything that the beginning of a request presents as a key."""
-    return _as_info(None, *_visible_headers(data)).keys
 
 
 def _visible_headers(data: bytes) -> tuple[tuple[tuple[bytes, bytes], ...], bytes]:
