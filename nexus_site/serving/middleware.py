@@ -69,8 +69,7 @@ class InTurn:
     """An ASGI application whose requests are served in rotation among their callers.
 
     Before its turn, only the head of a request is read. The turn ends with the start of the response: a stream, and a
-    response that a slow client has not read yet, hold none. A caller with more waiting calls than the setting
-    the limit is answered by `refuse`.
+    response that a slow client has not read yet, hold none. `refuse` answers a caller that has too many waiting calls.
     """
 
     def __init__(self, application: Any, *, exempt: Any, refuse: Any) -> None:
