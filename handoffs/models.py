@@ -91,7 +91,7 @@ class VerifiedWork:
         raise NotImplementedError
 
     @property
-    def since(self) -> datetime | None:
+    def since(self) -> datetime:
         """When a submitted result was submitted."""
         raise NotImplementedError
 

@@ -65,5 +65,4 @@ def _why_person(
     verifier = next((agent.agent_id for agent in team if work.verifies(agent)), None)
     if verifier is None or work.verifier == OPERATOR:
         return done
-    late = work.since is not None and work.since <= moment - PATIENCE
-    return f"{done}, and {verifier} has not looked at it" if late else None
+    return f"{done}, and {verifier} has not looked at it" if work.since <= moment - PATIENCE else None

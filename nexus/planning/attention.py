@@ -49,7 +49,7 @@ def _submitted(picture: Picture, each: int) -> Found:
     """Find submitted tasks that an operator must decide about, and those that nobody else decided about in time."""
     found, or_more = monitoring.for_person(picture)
     needs = [
-        AttentionItem(task.title, why, f"{task.pk}.{task.claim_epoch}", task.pk, since=task.submitted_at)
+        AttentionItem(task.title, why, f"{task.pk}.{task.claim_epoch}", task.pk, since=task.since)
         for task, why in found[:each]
     ]
     return Found(len(found), needs, or_more)

@@ -226,9 +226,9 @@ class Task(VerifiedWork, models.Model):
         return self.doer, self.submitted_by, self.owner_agent_id, self.owner
 
     @property
-    def since(self) -> datetime | None:
+    def since(self) -> datetime:
         """When a submitted result was submitted."""
-        return self.submitted_at
+        return self.submitted_at or self.updated_at
 
 
 class TaskCheckRun(AbstractCheckRun):

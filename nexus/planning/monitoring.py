@@ -217,8 +217,5 @@ def for_person(picture: Picture) -> tuple[list[tuple[Task, str]], bool]:
     rows = rows.filter(workspace=picture.workspace) if picture.workspace else rows
     light = rows.defer("context", "approach", "acceptance", "risk", "extra")
     found, or_more = verifiers.for_person(TaskCheckRun, "task", light, picture)
-    works = [
-        SubmittedWork(task.doer, task.workspace.root_realpath, task.submitted_at or task.updated_at)
-        for task, _ in found
-    ]
+    works = [SubmittedWork(task.doer, task.workspace.root_realpath, task.since) for task, _ in found]
     return [each for each, reviewed in zip(found, in_review(works), strict=True) if not reviewed], or_more

@@ -222,5 +222,4 @@ def verdicts(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]
         rows = rows.filter(Q(verifier__in=named) | Q(verifier=lifecycle.CREATOR, created_by__in=agents))
     for task in rows.order_by("task_key")[:MOST_OWED]:
         if agent_id := task.sole_verifier:  # else an operator says it
-            since = task.submitted_at or task.updated_at
-            yield Debt(agent_id, "task_verdict", task.task_key, task.title, task.doer, since, task.workspace_id)
+            yield Debt(agent_id, "task_verdict", task.task_key, task.title, task.doer, task.since, task.workspace_id)

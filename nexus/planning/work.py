@@ -57,7 +57,7 @@ def finished(picture: Picture) -> list[FinishedTask]:
             doer=task.doer[:ID_LENGTH] if task.doer else None,
             why=why,
             project_root=task.workspace.root_realpath,
-            since=task.submitted_at or task.updated_at,
+            since=task.since,
             unblocks=counts[task.pk],
             page="admin:task",
         )
