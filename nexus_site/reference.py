@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, partial
 from itertools import pairwise
+from threading import Lock
 
 from django.core.management.base import CommandParser
 from django.http import Http404, HttpRequest
@@ -66,7 +67,8 @@ def show(request: HttpRequest, name: str = "operations.md") -> TemplateResponse:
     known = pages()
     if name not in known:
         raise Http404
-    title, html = _rendered(name)
+    with MAKING:
+        title, html = _rendered(name)
     return render(request, "nexus_site/reference.html", title, html=html, name=name, names=list(known))
 
 
@@ -83,6 +85,7 @@ def _rendered(name: str) -> tuple[str, SafeString]:
     return heading.removeprefix("# "), mark_safe(html)  # noqa: S308  # our own texts, and HTML in them is escaped
 
 
+MAKING = Lock()  # requests that come meanwhile wait for it
 PAGES = (
     Page(
         "reference",
