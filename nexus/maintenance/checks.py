@@ -146,7 +146,7 @@ def header(home: Home) -> Iterator[Finding]:
     if not size:
         yield Finding(
             "The file is empty.",
-            f"It is a store that was never written, or one cut to nothing: then delete it. {what_helps(home)}",
+            f"If it was never written, delete it. If it was cut to nothing: {what_helps(home)}",
         )
     elif expected is None:
         yield Finding(
