@@ -11,7 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -220,9 +220,11 @@ def settled() -> None:
     """Wait for the hub's threads, of which a call that was given up goes on. pytest-django refuses the database between
     two tests: a transaction that ended then would leave its connection without autocommit, and fail later tests."""
     threads = {waiting.WRITERS: 1, waiting.writing_calls(): store().WRITERS, waiting.SLOW: 3, waiting.MINUTES: 4}
+    of_agents = {waiting.SLOW: 2, waiting.MINUTES: 3}
     for pool, count in threads.items():
-        together = threading.Barrier(count)
-        wait([pool.submit(together.wait, START_SECONDS) for _ in range(count)])
+        callers = [None] * count + [f"agent-{number}" for number in range(of_agents.get(pool, 0))]
+        together = threading.Barrier(len(callers))
+        wait([waiting.submit(pool, partial(together.wait, START_SECONDS), caller) for caller in callers])
 
 
 def cleared(_: TransactionTestCase) -> None:
