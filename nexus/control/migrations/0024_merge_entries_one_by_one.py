@@ -6,7 +6,7 @@ from django.db import migrations
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('control', '0001_squashed_0023_outages_are_confirmed'),
+        ('control', '0023_outages_are_confirmed'),
     ]
 
     operations = [

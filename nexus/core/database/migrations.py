@@ -18,7 +18,7 @@ from nexus.core.operations.errors import Code, NexusError
 # stands in its `replaces`, and is recorded with it: a store that has it lacks nothing, and a start need not write.
 SQUASHED = "_squashed_"
 # The commit is one that has all replaced migrations.
-MIGRATE_FIRST = "Start commit 1ee4ab12 of Nexus once on it, which migrates it, then this version."
+MIGRATE_FIRST = "Start commit f693ed07 of Nexus once on it, which migrates it, then this version."
 
 
 def shipped_migrations() -> set[tuple[str, str]]:

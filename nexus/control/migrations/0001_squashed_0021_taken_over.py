@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
 
-    replaces = [('control', '0023_outages_are_confirmed')]
+    replaces = [('control', '0021_taken_over')]
 
     initial = True
 
@@ -47,7 +47,6 @@ class Migration(migrations.Migration):
                 ('host', models.CharField(max_length=255, null=True)),
                 ('paused_at', models.DateTimeField(null=True)),
                 ('paused_by', models.CharField(max_length=255, null=True)),
-                ('may_end_server', models.BooleanField(default=False)),
             ],
             options={
                 'db_table': 'pool_agents',
@@ -116,7 +115,6 @@ class Migration(migrations.Migration):
                 ('put_back', models.PositiveSmallIntegerField(default=0)),
                 ('runner', models.CharField(max_length=255, null=True)),
                 ('epoch', models.PositiveBigIntegerField(default=0)),
-                ('awaited_until', models.DateTimeField(null=True)),
             ],
             options={
                 'db_table': 'pool_turns',
@@ -243,7 +241,7 @@ class Migration(migrations.Migration):
                 ('held_until', models.DateTimeField(null=True)),
                 ('onto', models.CharField(max_length=64, null=True)),
                 ('result', models.CharField(max_length=64, null=True)),
-                ('cause', models.CharField(choices=[('conflict', 'Conflict'), ('checks', 'Checks'), ('changed', 'Changed'), ('refused', 'Refused')], max_length=16, null=True)),
+                ('cause', models.CharField(choices=[('conflict', 'Conflict'), ('checks', 'Checks'), ('refused', 'Refused')], max_length=16, null=True)),
                 ('why', models.TextField(blank=True)),
                 ('conflicts', models.JSONField(default=list)),
                 ('needs_person', models.BooleanField(default=False)),
@@ -253,7 +251,6 @@ class Migration(migrations.Migration):
                 ('worktree', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='merges', to='control.poolworktree')),
                 ('check_seconds', models.FloatField(null=True)),
                 ('checked_with', models.CharField(max_length=255, null=True)),
-                ('approved', models.CharField(blank=True, max_length=64)),
             ],
             options={
                 'db_table': 'pool_merges',
@@ -318,10 +315,7 @@ class Migration(migrations.Migration):
                 ('why', models.TextField()),
                 ('failures', models.PositiveIntegerField()),
                 ('since', models.DateTimeField()),
-                ('until', models.DateTimeField()),
-                ('met_by', models.CharField(max_length=255)),
-                ('is_confirmed', models.BooleanField(default=False)),
-                ('reset_at', models.DateTimeField(null=True)),
+                ('until', models.DateTimeField(null=True)),
             ],
             options={
                 'db_table': 'pool_outages',
