@@ -322,6 +322,7 @@ class Rehearsal:
         remarks = self._review(next(task for task in self.tasks if task.remark))["comments"]
         left = self.call("control.pool_list_runs", which="needing_person")["runs"]
         merged = self.git("log", "--first-parent", "--format=%s", "main").splitlines()
+        in_conflict = sum(map(_is_in_conflict, runs))  # where a kill put the checks off until the other was merged
         return {
             "kills of the hub": (2, self.killed),
             "handoffs completed": (len(accepted), _count(handoffs, "status", "COMPLETED")),
@@ -334,10 +335,10 @@ class Rehearsal:
             ),
             "merges in main": (len(accepted), sum(line.startswith("Merge ") for line in merged)),
             "entries of the lane that merged": (len(accepted), _count(merges, "state", "merged")),
-            "entries that came back for a conflict": (1, _count(merges, "cause", "conflict")),
-            "results that failed their checks": (1, _count(runs, "state", "failed")),
+            "results and entries that came back for a conflict": (1, _count(merges, "cause", "conflict") + in_conflict),
+            "results that failed their checks": (1, _count(runs, "state", "failed") - in_conflict),
             "comments of reviews that are done": (1, _count(remarks, "outcome", "done")),
-            "results whose receipts are complete": (len(self.tasks) + 2, sum(map(_is_complete, runs))),
+            "results whose receipts are complete": (len(self.tasks) + 2 + in_conflict, sum(map(_is_complete, runs))),
             "pull requests": (len(accepted), len(self.forge.pulls)),
             "of these merged": (len(accepted), sum(bool(row["merged_at"]) for row in self.forge.pulls.values())),
             "comments, one for each issue": (len(self.tasks), len(self.forge.comments)),
@@ -359,6 +360,11 @@ class Rehearsal:
 
 def _count(rows: Iterable[Row], column: str, value: str) -> int:
     return sum(row[column] == value for row in rows)
+
+
+def _is_in_conflict(run: Row) -> bool:
+    """Return whether a result could not be merged when it was checked."""
+    return any("the same places" in (receipt["why"] or "") for receipt in run["receipts"])
 
 
 def _is_complete(run: Row) -> bool:
