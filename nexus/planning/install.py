@@ -1,4 +1,4 @@
-"""Our files among a person's: written, updated and removed, all of them or none.
+"""The changes that bring our files among a person's up to date, and the text of an agent's file.
 
 Each file of ours has a line with the hash of the rest. A file without that line belongs to somebody else; one with
 another hash was changed by somebody. Both are left as they are.
@@ -11,7 +11,7 @@ import errno
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,7 +24,7 @@ from nexus.core.clients import SUBAGENTS, TOOLS
 from nexus.core.files import Change
 from nexus.core.operations.errors import Code, NexusError
 from nexus.planning.catalog.capability_map import tools
-from nexus.planning.catalog.loader import Agent
+from nexus.planning.catalog.bundled import Agent
 
 MARK = re.compile(r"\A(---\n)?# Written by `nexus planning install` \(sha256:([0-9a-f]{64})\)\n")
 LARGEST = 2**20  # bytes of a file that are read
@@ -107,54 +107,11 @@ def _read(file: Path) -> str | None:
         raise
 
 
-@contextlib.contextmanager
-def applied(changes: Iterable[Change], directory: Path) -> Iterator[None]:
-    """Make the changes. If that or the block fails, restore the files.
-
-    Remove the `directory` of agents if it is left empty, and then the client's directory around it. Hold a lock:
-    two at once could restore each other's files. Raises CONFIG_ERROR with the file that cannot be written or has
-    changed meanwhile.
-    """
-    made: list[Change] = []
-    try:
-        for change in changes:
-            try:
-                now = _read(change.file)
-                if now == change.after:
-                    continue  # another of these processes did it first
-                if now != change.before:
-                    _refuse(change.file, "was changed by somebody else meanwhile; run this again")
-                _put(change.file, change.after)
-                made.append(change)
-            except OSError as error:
-                _refuse(change.file, f"cannot be written ({type(error).__name__})")
-        yield
-    except BaseException:
-        for change in reversed(made):
-            with contextlib.suppress(OSError):
-                if _read(change.file) == change.after:
-                    _put(change.file, change.before)
-        raise
-    finally:
-        with contextlib.suppress(OSError):
-            directory.rmdir()
-            directory.parent.rmdir()
-
-
-def _put(file: Path, text: str | None) -> None:
-    if text is None:
-        foreign_files.unlink(str(file))
-    else:
-        foreign_files.replace(str(file), text.encode(), may_make=lambda _: True)
-
-
 def _refuse(path: Path, why: str) -> NoReturn:
     raise NexusError(Code.CONFIG_ERROR, f"{path} {why}. Nothing was changed.", {"file": str(path)})
 
 
-PLAIN = re.compile(r"[A-Za-z][\w, -]*")  # needs no quotes in YAML, except for YAML's own words
-
-
+ONE_LINE = 10_000  # characters, in which a client's own parser may want a value
 CODEX_EFFORT = {"high": "high", "standard": "medium"}  # its models' names change, its effort levels do not
 GEMINI_TOOLS = (  # Gemini CLI takes a list of allowed tools, and none of forbidden ones
     *("glob", "grep_search", "list_directory", "read_file", "read_many_files", "google_web_search", "web_fetch"),
@@ -170,9 +127,9 @@ class Surroundings:
     server: Mapping[str, Any] | None = None
 
 
-def render(client: str, agent: Agent, body: str, disallowed: Sequence[str], around: Surroundings) -> str:
+def render(client: str, agent: Agent, disallowed: Sequence[str], around: Surroundings) -> str:
     """Return the text of the agent's file."""
-    prompt = f"{body.rstrip()}\n\n{_names(client, disallowed)}"
+    prompt = f"{agent.body.rstrip()}\n\n{_names(client, disallowed)}"
     if client == "codex":
         return _toml(agent, prompt, disallowed, around.server)
     fields: dict[str, Any] = {"description": agent.description}
@@ -181,7 +138,7 @@ def render(client: str, agent: Agent, body: str, disallowed: Sequence[str], arou
     if models := SUBAGENTS[client].models:
         fields["model"] = models[agent.model_tier]
     fields |= _withheld(client, disallowed, around.operations)
-    return f"---\n{_yaml(fields)}---\n\n{prompt}"
+    return f"---\n{yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=ONE_LINE)}---\n\n{prompt}"
 
 
 def _names(client: str, disallowed: Sequence[str]) -> str:
@@ -224,32 +181,3 @@ def _toml(agent: Agent, prompt: str, disallowed: Sequence[str], server: Mapping[
     if server and (ours := [tool.removeprefix(prefix) for tool in disallowed if tool.startswith(prefix)]):
         document["mcp_servers"] = {"nexus": {**server, "disabled_tools": ours}}
     return tomlkit.dumps(document)
-
-
-def _yaml(fields: Mapping[str, Any], indent: str = "") -> str:
-    """Return fields as YAML that each client's parser reads: a value, or a list or mapping of values below its key."""
-    lines = ""
-    for key, value in fields.items():
-        if isinstance(value, dict):
-            lines += f"{indent}{_scalar(key)}:\n{_yaml(value, indent + '  ')}"
-        elif isinstance(value, list):
-            lines += f"{indent}{_scalar(key)}:\n" + "".join(f"{indent}  - {_scalar(item)}\n" for item in value)
-        else:
-            lines += f"{indent}{_scalar(key)}: {_scalar(value)}\n"
-    return lines
-
-
-def _scalar(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    text = str(value)
-    if PLAIN.fullmatch(text) and yaml.safe_load(text) == text:
-        return text
-    return f'"{"".join(map(_escaped, text))}"'
-
-
-def _escaped(character: str) -> str:
-    """Return a character as it is written between double quotes."""
-    if character in '"\\':
-        return f"\\{character}"
-    return character if character.isprintable() else f"\\U{ord(character):08X}"

@@ -113,11 +113,11 @@ def resume_decision(
     """Decide whether an agent, by its type or as an instance, is resumed for a task."""
     instance = next((entry for entry in sessions if entry["agent_id"] == agent), None)
     agent_type = instance["agent_type"] if instance else agent or ""
-    role = bundled.agents().get(agent_type) or bundled.agents().get(task.owner) or {}
+    role = bundled.agents().get(agent_type) or bundled.agents().get(task.owner)
     text = "\n".join((task.title, task.context, task.approach, task.acceptance))
     known = {*edited, *(path for entry in sessions for path in entry.get("files_touched", ()))}
     return resume.decide(
-        tier=role.get("resume_tier"),
+        tier=role.resume_tier if role else None,
         policy=task.owner_reuse_policy or None,
         agent=agent,
         assigned=task.owner_agent_id or None,

@@ -118,7 +118,8 @@ def _is_submitted(what: Happening, task: Task) -> bool:
 
 
 def _checks(agent_type: str) -> bool:
-    return bool(bundled.agents().get(agent_type, {}).get("category") == CHECKS)
+    agent = bundled.agents().get(agent_type)
+    return agent is not None and agent.category == CHECKS
 
 
 def _before(what: Happening, directory: Directory) -> Said:

@@ -1,5 +1,6 @@
-"""The bundled catalog for hooks. Its manifest is not checked, because it is part of the package. Standard library
-only."""
+"""The catalog of agents, skills and tags: `own/manifest.json` lists them, each agent and each skill has its text in a
+file. Standard library only, because the hooks read it.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +11,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 DIRECTORY = Path(__file__).parent / "own"
+
+
+class Agent(NamedTuple):
+    """A role that a lead hands work to."""
+
+    id: str
+    name: str
+    description: str
+    task: str
+    category: str  # how, do or check
+    resume_tier: str  # ephemeral, bounded or persistent
+    model_tier: str  # high or standard
+    capabilities: tuple[str, ...]  # what it may not do, by the vocabulary's names
+
+    @property
+    def body(self) -> str:
+        """Its prompt, as Markdown, without the names that a client gives to tools."""
+        return _text(f"agents/{self.id}/body.md")
 
 
 class BundledTag(NamedTuple):
@@ -27,21 +46,16 @@ class BundledTag(NamedTuple):
 
 @cache
 def manifest() -> Mapping[str, Any]:
-    """Return the manifest, as `nexus.planning.catalog.loader.Manifest` describes it."""
-    read: dict[str, Any] = json.loads((DIRECTORY / "manifest.json").read_bytes())
+    """Return the manifest."""
+    read: dict[str, Any] = json.loads(_text("manifest.json"))
     return read
 
 
 @cache
-def agents() -> Mapping[str, Mapping[str, Any]]:
-    """Return each agent's entry in the manifest, by id."""
-    return {agent["id"]: agent for agent in manifest()["agents"]}
-
-
-@cache
-def skills() -> Mapping[str, Mapping[str, Any]]:
-    """Return each skill's entry in the manifest, by id."""
-    return {skill["id"]: skill for skill in manifest()["skills"]}
+def agents() -> Mapping[str, Agent]:
+    """Return the agents by id."""
+    found = manifest()["agents"]
+    return {entry["id"]: Agent(**{**entry, "capabilities": tuple(entry["capabilities"])}) for entry in found}
 
 
 @cache
@@ -59,5 +73,9 @@ def blocked_classes() -> Mapping[str, tuple[str, ...]]:
 
 
 def skill_body(skill: str) -> str:
-    """Return a skill's instructions to its agent, as Markdown. Raises KeyError for an unknown skill."""
-    return (DIRECTORY / "skills" / str(skills()[skill]["id"]) / "body.md").read_text("utf-8")
+    """Return a skill's instructions to its agent, as Markdown."""
+    return _text(f"skills/{skill}/body.md")
+
+
+def _text(path: str) -> str:
+    return (DIRECTORY / path).read_text("utf-8")

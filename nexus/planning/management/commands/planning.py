@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
 import tomllib
@@ -12,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import CommandParser
-from filelock import FileLock
 
 from nexus.core.cli import EXIT_CODES, Group, add_project_root
 from nexus.core.clients import CLIENTS, HOOKED, SUBAGENTS
-from nexus.core.config import CoreSettings, flag
+from nexus.core.config import flag
 from nexus.core.files import Change
 from nexus.core.logs import redact
-from nexus.core.operations.errors import Code, NexusError, invalid
+from nexus.core.operations.errors import invalid
 from nexus.core.operations.registry import TOOLSETS
 from nexus.core.verbs import Verb, VerbsCommand
 from nexus.hooks import clients, configuration
@@ -34,14 +34,11 @@ from nexus.hooks.setup import (
     settings_flags,
     write,
 )
-from nexus.hooks.signal_files import private_directory
 from nexus.planning import install
-from nexus.planning.catalog.bundled import DIRECTORY
+from nexus.planning.catalog import bundled
 from nexus.planning.catalog.capability_map import disallowed
-from nexus.planning.catalog.loader import Catalog, load
 from nexus.planning.install import Plan, Surroundings, render
 
-LOCK = "planning-install.lock"  # in the home
 NO_HOOKS = "This client has no hooks that call a command: tags, resume decisions and gates do not work in it."
 NO_SERVER = (
     "Codex withholds tools of ours only from agents whose file says how the server is reached, and its entry was not "
@@ -66,25 +63,20 @@ class Setup:
         return [*self.agents.changes, *self.emptied, *([self.hooks] if self.hooks else [])]
 
     def apply(self) -> None:
-        """Make all changes or none; one process at a time. Raises CONFIG_ERROR."""
-        lock = CoreSettings.current().home / LOCK
-        try:
-            private_directory(lock.parent)
-            one_at_a_time = FileLock(lock, mode=0o600).acquire()
-        except OSError as error:
-            raise NexusError(
-                Code.CONFIG_ERROR,
-                f"{lock} cannot be written ({type(error).__name__}). Nothing was changed.",
-                {"file": str(lock)},
-            ) from None
-        with one_at_a_time, install.applied([*self.agents.changes, *self.emptied], self.directory):
-            if self.hooks:
-                write(self.hooks)  # with a backup, like `nexus hook install`
+        """Make the changes, and remove the directories that are left empty. Raises CONFIG_ERROR with the file that
+        cannot be written or has changed meanwhile; the same call goes on from there."""
+        for change in (*self.agents.changes, *self.emptied):
+            configuration.write(change, new_mode=0o644)
+        if self.hooks:
+            write(self.hooks)  # with a backup, like `nexus hook install`
+        with contextlib.suppress(OSError):
+            self.directory.rmdir()
+            self.directory.parent.rmdir()
 
 
 class Command(VerbsCommand):
     group = Group.CLIENTS
-    help = "List a catalog's agents, and install them in a coding client. Without a verb it lists them."
+    help = "List the catalog's agents, and install them in a coding client. Without a verb it lists them."
     examples = f"""examples:
   nexus planning
   nexus planning install --client claude-code
@@ -96,14 +88,13 @@ class Command(VerbsCommand):
         return (
             Verb(
                 "list",
-                "List the agents of a catalog: purpose, lifetime and restrictions.",
+                "List the agents: purpose, lifetime and restrictions.",
                 self.list,
-                _add_catalog,
-                ["nexus planning list", "nexus planning list --catalog ~/nexus-core --json"],
+                examples=["nexus planning list", "nexus planning list --json"],
             ),
             Verb(
                 "install",
-                "Write a catalog's agents, and the hooks, into a client's files. Shows the change first and asks.\n"
+                "Write the agents, and the hooks, into a client's files. Shows the change first and asks.\n"
                 "Files that Nexus did not write, or that were changed by hand, are left as they are.\n"
                 "With --json and without --yes it only shows what it would do.",
                 self.install,
@@ -129,9 +120,9 @@ class Command(VerbsCommand):
         self.act(options)
 
     def list(self, options: Mapping[str, Any]) -> int:
-        agents = _catalog(options).manifest.agents
+        agents = bundled.agents().values()
         if options["json"]:
-            self.print_json({"agents": [agent.model_dump(mode="json", exclude_unset=True) for agent in agents]})
+            self.print_json({"agents": [agent._asdict() for agent in agents]})
         else:
             self.print_table(
                 ["AGENT", "CATEGORY", "KEPT", "MODEL", "MAY NOT"],
@@ -142,17 +133,16 @@ class Command(VerbsCommand):
 
     def install(self, options: Mapping[str, Any]) -> int:
         client, root = options["client"], project(options)
-        catalog, also = _catalog(options), _additions(options["also"])
-        if strange := set(also) - set(catalog.agent_bodies):
+        also = _additions(options["also"])
+        if strange := set(also) - set(bundled.agents()):
             raise invalid(f"--also: the catalog has no agent {min(strange)!r}.", field="also")
         around = Surroundings(
             sorted({each.name for toolset in TOOLSETS.values() for each in toolset.tools}),
             _codex_server(root, options["scope"]) if client == "codex" else None,
         )
         wanted = {}
-        for agent in catalog.manifest.agents:
-            withheld = disallowed(agent, client, catalog.manifest.blocked_classes, also[agent.id])
-            text = render(client, agent, catalog.agent_bodies[agent.id], withheld, around)
+        for agent in bundled.agents().values():
+            text = render(client, agent, disallowed(agent, client, also[agent.id]), around)
             wanted[agent.id + SUBAGENTS[client].suffix] = install.marked(text)
         notes = [NO_SERVER] if client == "codex" and around.server is None else []
 
@@ -188,7 +178,7 @@ class Command(VerbsCommand):
             self.print_json(_as_data(setup, options))
             return 0
         for change in setup.changes:
-            self.stdout.write(_harmless(redact(change.diff)))
+            self.stdout.write(redact(change.diff))
         for file, why in setup.agents.left.items():
             self.stderr.write(f"{file} is left as it is: {why}.")
         for note in setup.notes:
@@ -204,17 +194,6 @@ class Command(VerbsCommand):
         return 0
 
 
-def _harmless(text: str) -> str:
-    """Return a text of a catalog for the terminal: all of it, without control characters."""
-    return "".join(letter if letter.isprintable() or letter in "\n\t" else f"\\x{ord(letter):02x}" for letter in text)
-
-
-def _add_catalog(parser: CommandParser) -> None:
-    parser.add_argument(
-        "--catalog", type=Path, metavar="DIR", help="a catalog in the published layout; default: the one of Nexus"
-    )
-
-
 def _add_client(parser: CommandParser) -> None:
     parser.add_argument("--client", choices=tuple(SUBAGENTS), required=True, help="the client to set up")
     add_project_root(parser)
@@ -223,7 +202,6 @@ def _add_client(parser: CommandParser) -> None:
 
 def _add_install(parser: CommandParser) -> None:
     _add_client(parser)
-    _add_catalog(parser)
     parser.add_argument(
         "--also",
         action="append",
@@ -231,10 +209,6 @@ def _add_install(parser: CommandParser) -> None:
         metavar="AGENT=CAPABILITY",
         help="a restriction beyond the catalog's; repeatable",
     )
-
-
-def _catalog(options: Mapping[str, Any]) -> Catalog:
-    return load(options["catalog"] or DIRECTORY)
 
 
 def _additions(given: Iterable[str]) -> Mapping[str, list[str]]:
