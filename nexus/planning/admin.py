@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
@@ -10,8 +12,8 @@ from coordination.admin import InWorkspace, WorkspaceFilter
 from nexus.planning import monitoring
 from nexus.planning.models import Cycle, Task
 from nexus.web import records
+from nexus.web.forms import searched
 from nexus.web.records import link, moment
-from nexus.web.templatetags.nexus import readable
 
 
 @admin.register(Task)
@@ -45,33 +47,30 @@ class TaskAdmin(InWorkspace):
 
 @admin.register(Cycle)
 class CycleAdmin(InWorkspace):
+    list_display_links = None  # its page tells it all
     list_display = ("ended", "subject", "workspace_link", "on", "task_count")
-    search_fields = ("topic", "branch")
-    ordering = ("-pk",)
-    fields = ("ended", "subject", "workspace_link", "on", "task_count", "open_cycle", "whole")
+    search_fields = ("words",)
+    ordering = ("-completed_at", "-pk")
+    sortable_by = ()
+    fields = ("ended", "subject", "workspace_link", "on", "task_count")
     readonly_fields = fields
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Cycle]:
-        found: QuerySet[Cycle] = super().get_queryset(request).defer("words", "document")
+        found: QuerySet[Cycle] = super().get_queryset(request).in_history().defer("words", "document")
         return found
+
+    def get_search_results(self, request: HttpRequest, queryset: QuerySet[Cycle], search_term: str) -> Any:
+        return queryset.filter(words__contains=searched(search_term).lower()), False
 
     @admin.display(description="Closed")
     def ended(self, row: Cycle) -> str:
         ended = monitoring.moment_of(row.completed_at)
-        return records.text(row.completed_at) if ended is None else moment(ended)
+        return records.text(row.completed_at or "at no time") if ended is None else moment(ended)
 
     @admin.display(description="Plan")
     def subject(self, row: Cycle) -> str:
-        return records.text(row.topic or "–")
+        return link("plan_cycle", row.topic or "no plan", str(row.pk))
 
     @admin.display(description="Branch")
     def on(self, row: Cycle) -> str:
         return records.text(row.branch)
-
-    @admin.display(description="Page")
-    def open_cycle(self, row: Cycle) -> str:
-        return link("plan_cycle", "Plan, decisions and tasks", str(row.pk))
-
-    @admin.display(description="Document")
-    def whole(self, row: Cycle) -> str:
-        return readable(row.document)

@@ -9,11 +9,10 @@ from typing import Any
 from django import forms
 from django.core.exceptions import ValidationError
 
-from coordination.forms import WorkspaceFilters
 from handoffs.lifecycle import serialize_verifier
 from nexus.core.operations.parameters import whole_number
 from nexus.planning.models import TaskStatus
-from nexus.web.forms import KnownField, LinesField, NumberField, OperationForm, number_field, words_field
+from nexus.web.forms import KnownField, LinesField, NumberField, OperationForm
 
 
 class NumbersField(forms.CharField):
@@ -101,8 +100,3 @@ class TaskForm(OperationForm):
 
 class StatusForm(forms.Form):
     status = forms.ChoiceField(choices=TaskStatus.choices)
-
-
-class CycleFilters(WorkspaceFilters):
-    q = words_field("Words of a plan, a decision or a task")
-    page = number_field()

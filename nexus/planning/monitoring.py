@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -11,30 +10,23 @@ from django.db.models import Count, Q, QuerySet
 
 from coordination.models import Workspace
 from handoffs import verifiers
-from handoffs.models import Handoff
 from handoffs.steps import SubmittedWork, in_review
 from inbox.monitoring import Picture
 from nexus.planning import rules, schemas, selectors
 from nexus.planning.models import Cycle, Issue, IssueStatus, Plan, Task, TaskCheckRun, TaskStatus
 
-LOOKED_AT, CIRCLES = 50, 5  # tasks that are searched for dependency cycles, and cycles that are shown
 READY = "ready"  # pending, and all dependencies are met
 
 
 @dataclass(frozen=True)
 class Work:
-    """A task with its relations to the others of its cycle."""
+    """A task of the open cycle with its relations to the others."""
 
-    number: int
-    title: str
+    task: Task
     state: str  # its status, or ready
     waits_for: list[int] = field(default_factory=list)  # existing dependencies that are not completed
     unknown: list[int] = field(default_factory=list)  # dependencies that do not exist
     stuck: bool = False  # it is in a dependency cycle, or depends on a task in one
-    critical: bool = False  # on the longest chain of unfinished tasks
-    task: Task | None = None  # its row; None in a closed cycle
-    entry: Mapping[str, Any] = field(default_factory=dict)  # from a closed cycle
-    handoff: Handoff | None = None  # the latest that carries it
 
     @property
     def label(self) -> str:
@@ -44,9 +36,7 @@ class Work:
     @property
     def whose(self) -> str:
         """The agent that holds it, else its owner; empty where there is neither."""
-        if self.task is not None:
-            return self.task.held_by or self.task.owner or ""
-        return str(self.entry.get("owner", ""))
+        return self.task.held_by or self.task.owner or ""
 
 
 class Counted(NamedTuple):
@@ -103,55 +93,22 @@ def _counted(rows: QuerySet[Any], by: str, **done: str) -> dict[str, Counted]:
 
 
 def work(workspace_id: str) -> list[Work]:
-    """Return the tasks of the open cycle, in their order, with their dependencies and handoffs."""
-    shown = ("number", "title", "status", "deps", "owner", "held_by", "task_key")
-    rows = list(Task.objects.current(workspace_id).only(*shown))
-    carrying = Handoff.objects.filter(task_key__in=Task.objects.current(workspace_id).order_by().values("task_key"))
-    handoffs = {row.task_key: row for row in carrying.defer("payload", "result").order_by("created_event_id")}
-    return _related(
-        {row.number: row.deps for row in rows},
-        {row.number: row.status for row in rows},
-        [(row.number, {"title": row.title, "task": row, "handoff": handoffs.get(row.task_key)}) for row in rows],
-    )
-
-
-def past_work(entries: Sequence[Mapping[str, Any]]) -> list[Work]:
-    """Return the same for the tasks of a closed cycle."""
-    return _related(
-        {entry["id"]: entry["deps"] for entry in entries},
-        {entry["id"]: entry["status"] for entry in entries},
-        [(entry["id"], {"title": entry["title"], "entry": entry}) for entry in entries],
-    )
-
-
-def _related(deps: rules.Deps, status: Mapping[int, str], rows: Iterable[tuple[int, Mapping[str, Any]]]) -> list[Work]:
-    """Return the tasks of a cycle with their relations; `rows` has each task's number and its own data."""
+    """Return the tasks of the open cycle, in their order, with what keeps each from beginning."""
+    rows = list(Task.objects.current(workspace_id).only("number", "title", "status", "deps", "owner", "held_by"))
+    deps, status = {row.number: row.deps for row in rows}, {row.number: row.status for row in rows}
     free = set(rules.ready(deps, status))
     done = {number for number, each in status.items() if each == TaskStatus.COMPLETED}
-    left = {number: [each for each in needed if each not in done] for number, needed in deps.items()}
-    orderly, critical = rules.layers(left), set(rules.critical_path(deps, done))
+    orderly = rules.layers({number: [each for each in needed if each not in done] for number, needed in deps.items()})
     return [
         Work(
-            number,
-            state=READY if number in free else status[number],
-            waits_for=[each for each in dict.fromkeys(deps[number]) if status.get(each) not in (None, "completed")],
-            unknown=rules.unknown(deps, number),
-            stuck=number not in orderly,
-            critical=number in critical,
-            **row,
+            row,
+            READY if row.number in free else row.status,
+            waits_for=[each for each in dict.fromkeys(row.deps) if each in deps and each not in done],
+            unknown=rules.unknown(deps, row.number),
+            stuck=row.number not in orderly,
         )
-        for number, row in rows
+        for row in rows
     ]
-
-
-def circles(every: Sequence[Work], deps: rules.Deps) -> list[list[int]]:
-    """Return the first few dependency cycles."""
-    found: list[list[int]] = []
-    for row in [row for row in every if row.stuck][:LOOKED_AT]:
-        way = rules.cycle_of(deps, row.number)
-        if way and not any(row.number in other for other in found):
-            found.append(way)
-    return found[:CIRCLES]
 
 
 @dataclass(frozen=True)
@@ -169,14 +126,13 @@ def standing(task: Task) -> Standing:
     needs = _linked(current.filter(number__in=task.deps))
     left = current.exclude(status=TaskStatus.COMPLETED).values_list("number", "deps")
     deps = dict(left) if task.status != TaskStatus.COMPLETED else {}
-    there = {row.number for row in needs}
+    there = {row.task.number for row in needs}
     (own,) = _linked(current.filter(pk=task.pk))
     return Standing(
         replace(
             own,
             unknown=[each for each in dict.fromkeys(task.deps) if each not in there],
             stuck=task.number in deps and task.number not in rules.layers(deps),
-            critical=task.number in rules.critical_path(deps),
         ),
         needs,
         _linked(selectors.dependents(task)),
@@ -192,7 +148,7 @@ def _linked(rows: QuerySet[Task]) -> list[Work]:
     """Return tasks of an open cycle as a page that links to them shows them."""
     found = list(rows.defer("context", "approach", "acceptance", "risk"))
     free = {task.pk for task in selectors.ready_among(found)}
-    return [Work(row.number, row.title, READY if row.pk in free else row.status, task=row) for row in found]
+    return [Work(row, READY if row.pk in free else row.status) for row in found]
 
 
 def document(cycle: Cycle) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from functools import reduce
 from operator import or_
 
@@ -81,17 +80,3 @@ def layers(deps: Deps) -> dict[int, int]:
             if not left[follower]:
                 free.append(follower)
     return {task: depth[task] for task in deps if not left[task]}
-
-
-def critical_path(deps: Deps, done: AbstractSet[int] = frozenset()) -> list[int]:
-    """Return the longest chain of unfinished tasks, each depending on the one before; the first of several."""
-    open_ones = {
-        task: [each for each in needed if each not in done] for task, needed in deps.items() if task not in done
-    }
-    depth = layers(open_ones)
-    if not depth:
-        return []
-    way = [max(depth, key=lambda task: depth[task])]
-    while depth[way[-1]]:
-        way.append(next(each for each in open_ones[way[-1]] if depth.get(each) == depth[way[-1]] - 1))
-    return way[::-1]

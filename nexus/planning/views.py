@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 from django.contrib import messages
@@ -22,10 +21,9 @@ from handoffs.models import Handoff
 from nexus.core.operations import runner
 from nexus.core.operations.parameters import whole_number
 from nexus.core.operations.replies import ENVELOPE, Body
-from nexus.planning import documents, monitoring, rules, schemas, selectors, submissions
+from nexus.planning import documents, monitoring, schemas, submissions
 from nexus.planning.forms import (
     CommentForm,
-    CycleFilters,
     DecideForm,
     SendForm,
     StatusForm,
@@ -72,7 +70,7 @@ def to_plan(workspace_id: str, fragment: str = "") -> HttpResponse:
     return redirect(f"{reverse('admin:plan')}?workspace={workspace_id}{fragment}")
 
 
-LISTED, ISSUES, CARDS, ORDERED = 100, 100, 40, 150
+LISTED, ISSUES, CARDS = 100, 100, 40
 COLUMNS = {
     TaskStatus.PENDING: "Waiting",
     READY: "Ready",
@@ -124,10 +122,8 @@ def _plan(
         work=work,
         columns=_columns(work),
         cards=CARDS,
-        workers=_workers(work),
         cycles=Cycle.objects.in_history().filter(workspace=workspace).count(),
         **(_commented(row, comment_form) if row else {}),
-        **order(work, {each.number: each.task.deps for each in work if each.task is not None}),
     )
 
 
@@ -148,31 +144,6 @@ def _columns(work: Sequence[Work]) -> list[dict[str, Any]]:
         shown = cards[::-1] if state == TaskStatus.COMPLETED else cards
         columns.append({"state": state, "label": label, "count": len(cards), "cards": shown[:CARDS]})
     return columns
-
-
-def _workers(work: Sequence[Work]) -> list[tuple[str, list[Work]]]:
-    """Return the unfinished tasks of each agent, agents with tasks in progress first."""
-    mine = [each for each in work if each.whose and each.state != TaskStatus.COMPLETED]
-    mine.sort(key=lambda each: each.whose)
-    found = [(whose, list(tasks)) for whose, tasks in groupby(mine, lambda each: each.whose)]
-    return sorted(found, key=lambda pair: all(each.state != TaskStatus.IN_PROGRESS for each in pair[1]))[:LISTED]
-
-
-def order(work: Sequence[Work], deps: rules.Deps) -> dict[str, Any]:
-    """Return what `planning/plan_order.html` shows: the tasks step by step; of too many, unfinished ones first."""
-    chosen = sorted(work, key=lambda each: each.state == TaskStatus.COMPLETED)[:ORDERED]
-    depth = rules.layers(deps)
-    placed = sorted(
-        (each for each in chosen if each.number in depth), key=lambda each: (depth[each.number], each.number)
-    )
-    return {
-        "steps": [list(tasks) for _, tasks in groupby(placed, lambda each: depth[each.number])],
-        "left_out": len(work) - len(chosen),
-        "path": rules.critical_path(deps, {each.number for each in work if each.state == TaskStatus.COMPLETED}),
-        "circles": monitoring.circles(work, deps),
-        "stuck": [each.number for each in work if each.stuck],
-        "unknown": [each for each in work if each.unknown],
-    }
 
 
 def seen(workspace_id: str) -> str:
@@ -303,35 +274,14 @@ def _issue_page(
     )
 
 
-PAGE = 50
 ISSUES, TASKS = 200, 200  # of a cycle, that are shown
-
-
-def history(request: HttpRequest) -> TemplateResponse:
-    """List the closed cycles, latest first; `?workspace=` and `?q=` filter them, `?page=`."""
-    filters = CycleFilters(request.GET)
-    words, page = filters.text("q"), max(filters.number("page") or 1, 1)
-    found = selectors.cycles(filters.chosen_workspace.pk if filters.chosen_workspace else None, words).reverse()
-    rows = list(found.select_related("workspace").defer("document", "words")[(page - 1) * PAGE : page * PAGE + 1])
-    return render(
-        request,
-        "planning/plan_history.html",
-        "History of plans",
-        filters=filters,
-        rows=[(row, monitoring.moment_of(row.completed_at)) for row in rows[:PAGE]],
-        more=len(rows) > PAGE,
-        page=page,
-        query=filters.query("page"),
-        narrowed=bool(words) or filters.chosen_workspace is not None or page > 1,
-    )
 
 
 def cycle(request: HttpRequest, cycle_id: int) -> TemplateResponse:
     """Show a closed cycle: its plan with the decisions, and its tasks."""
     row = get_object_or_404(Cycle.objects.select_related("workspace").defer("words"), pk=cycle_id)
     entry = monitoring.document(row)
-    plan = entry["plan"] or {}
-    work = monitoring.past_work(entry["tasks"])
+    plan, tasks = entry["plan"] or {}, entry["tasks"]
     return render(
         request,
         "planning/plan_cycle.html",
@@ -342,10 +292,9 @@ def cycle(request: HttpRequest, cycle_id: int) -> TemplateResponse:
         plan=plan,
         issues=[(issue, _searched(issue)) for issue in plan.get("issues", [])[:ISSUES]],
         issues_beyond=max(len(plan.get("issues", [])) - ISSUES, 0),
-        work=work[:TASKS],
-        work_beyond=max(len(work) - TASKS, 0),
-        completed=sum(each.state == "completed" for each in work),
-        **order(work, {each.number: each.entry["deps"] for each in work}),
+        tasks=tasks[:TASKS],
+        tasks_beyond=max(len(tasks) - TASKS, 0),
+        completed=sum(each["status"] == TaskStatus.COMPLETED for each in tasks),
     )
 
 

@@ -33,7 +33,6 @@ PAGES = {
     "plans": "/admin/plan/",
     "plan": "/admin/plan/?workspace={workspace}",
     "plan_close": "/admin/plan/{workspace}/close/",
-    "plan_history": "/admin/plan/history/",
     "plan_issue": "/admin/plan/issues/{issue}/",
     "plan_cycle": "/admin/plan/cycles/{cycle}/",
     "task": "/admin/plan/tasks/{task}/",
@@ -68,7 +67,7 @@ PAGES = {
 # Each is of one kind with another page, whose templates it shares: only `make long` visits it.
 VARIANTS = {
     *("agent_mail", "topic_found", "files_ended", "event_records", "handoff_records", "operators"),
-    *("handoff_blocked", "handoff_submitted", "plan_close", "plan_history", "topic_delete"),
+    *("handoff_blocked", "handoff_submitted", "plan_close", "topic_delete"),
 }
 
 

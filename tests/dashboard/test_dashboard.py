@@ -89,7 +89,7 @@ def addresses(ids: Ids) -> list[str]:
         *(f"/admin/pool/{ids['pool_agent']}/{which}" for which in ("tail/?after=0", "worktree/")),
         *("/admin/files/", f"/admin/files/{ids['reservation']}/"),
         *("/admin/timeline/", f"/admin/timeline/?span={ids['open']}.1"),
-        *("/admin/plan/", f"/admin/plan/?workspace={ids['workspace']}", "/admin/plan/history/"),
+        *("/admin/plan/", f"/admin/plan/?workspace={ids['workspace']}"),
         *(f"/admin/plan/{ids['workspace']}/{act}/" for act in ("close", "task")),
         *(f"/admin/plan/{what}s/{ids[what]}/" for what in ("issue", "task", "cycle")),
         *("/admin/planning/task/", "/admin/planning/cycle/", f"/admin/planning/cycle/{ids['cycle']}/change/"),

@@ -17,7 +17,6 @@ from tests.pages import Ids, do
 FOLLOWING = [
     "",
     *(f"{page}/" for page in "board timeline graph events mail agents files plan attention".split()),
-    "plan/history/",
 ]
 
 

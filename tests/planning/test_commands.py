@@ -11,7 +11,6 @@ from django.core.management import call_command
 
 from coordination.models import Event
 from nexus.core.apps import as_commands
-from nexus.planning.graph import drawn, mermaid
 from tests.planning.conftest import Project
 
 HOSTILE = 'rm "x"];\n\x1b[31m<b> `#1` \u202e漢'
@@ -55,7 +54,6 @@ def shell(nexus: Project) -> Shell:
     [
         ("plan", "No plan is active.", {"active": False}),
         ("plan history", "none", {"total": 0, "showing": 0, "cycles": []}),
-        ("plan graph", "none", {"tasks": [], "critical_path": []}),
         ("tasks", "none", {"exists": False}),
         ("tasks ready", "none", {"tasks": []}),
     ],
@@ -124,45 +122,6 @@ def test_it_warns_of_dependencies_that_are_never_met(shell: Shell) -> None:
     assert shell("tasks", "ready").code == 3
 
 
-def test_it_shows_the_order_of_the_tasks(shell: Shell) -> None:
-    for deps in ([], [1], [], [2, 3], [9], [6]):
-        shell.nexus.task(deps=deps)
-    shell.nexus.call("task_update", id=1, status="completed")
-    shown = shell("plan", "graph")
-    assert [row[:3] for row in shown.rows[:-1]] == [
-        ["1", "1", "completed"],
-        ["1", "3", "ready"],
-        ["1", "5", "pending"],
-        ["2", "2", "ready"],
-        ["3", "4", "pending"],
-        ["-", "6", "pending"],
-    ]
-    assert shown.out.splitlines()[-1] == "critical path: 2 → 4"
-    data = shell("plan", "graph", "--json").json
-    assert data["critical_path"] == [2, 4]
-    assert data["tasks"][0] == {"id": 1, "title": "Write", "state": "completed", "step": 1, "waits_for": []}
-
-
-def test_it_draws_the_tasks_as_a_flowchart(shell: Shell) -> None:
-    shell.nexus.task(HOSTILE)
-    shell.nexus.task(deps=[1, 1, 9, -1])
-    lines = shell("plan", "graph", "--mermaid").out.splitlines()
-    assert lines[0] == "flowchart LR"
-    assert lines[1].startswith('  t1["1. rm #34;x#34;#93;#59;') and lines[1].endswith('漢 (ready)"]')
-    assert lines[1].count('"') == 2
-    assert [line.strip() for line in lines[2:]] == [
-        't2["2. Write (pending)"]',
-        "t1 --> t2",
-        "t9 --> t2",
-        "tm1 --> t2",
-        'tm1["-1. is not there"]',
-        't9["9. is not there"]',
-        "style t1 stroke-width:3px",
-        "style t2 stroke-width:3px",
-    ]
-    assert mermaid(drawn([])) == "flowchart LR"
-
-
 def test_it_makes_what_agents_wrote_harmless_to_a_terminal(shell: Shell) -> None:
     shell.nexus.call("plan_start", topic=HOSTILE, issues=[HOSTILE], research_summary=HOSTILE)
     shell.nexus.call("plan_decide", issue_id=1, summary=HOSTILE)
@@ -170,7 +129,7 @@ def test_it_makes_what_agents_wrote_harmless_to_a_terminal(shell: Shell) -> None
     shell.nexus.call("task_close")
     shell.nexus.plan(HOSTILE)
     shell.nexus.call("task_add", title=HOSTILE, context=HOSTILE, owner=HOSTILE, goal=HOSTILE)
-    for line in ("plan", "plan history", "plan graph", "plan graph --mermaid", "tasks", "tasks update 1 completed"):
+    for line in ("plan", "plan history", "tasks", "tasks update 1 completed"):
         shown = shell(*line.split())
         assert shown.code == 0
         assert "\x1b" not in shown.out and "\u202e" not in shown.out, line
@@ -203,7 +162,7 @@ def test_it_names_the_code_of_what_is_refused(shell: Shell) -> None:
 
 def test_it_says_that_there_is_no_such_directory(shell: Shell) -> None:
     shell.nexus.root = shell.nexus.root / "gone"
-    for line in ("plan", "plan graph", "tasks", "tasks create Write --context Why."):
+    for line in ("plan", "tasks", "tasks create Write --context Why."):
         told = shell(*line.split())
         assert (told.code, told.err.startswith("[nexus] WORKSPACE_UNRESOLVED: ")) == (1, True)
 

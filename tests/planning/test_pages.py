@@ -86,7 +86,7 @@ def test_it_says_so_where_nothing_is_planned(nexus: Project, browser: Browser) -
     do("workspace_resolve", project_root=str(nexus.root))
     assert "choose a workspace" in page(browser, "?workspace=")
     text = page(browser)
-    assert "No plan is being made here" in text and "No task yet" in text and "Nobody has an open task" in text
+    assert "No plan is being made here" in text and "No task yet" in text
     assert not (nexus.root / ".nexus").exists()
 
 
@@ -108,31 +108,18 @@ def test_it_shows_tasks_by_state_and_what_keeps_them(project: Project, browser: 
     assert "waits for 1<" in column(text, "pending").replace(" <", "<")
 
 
-def test_it_lists_the_order_and_marks_the_critical_path(project: Project, browser: Browser) -> None:
-    text = page(browser)
-    steps = text.split('id="steps"')[1].split("</section>")[0].split("<ul>")[1:]
-    titles = ("Write the grammar", "Write the reader", "Test both")
-    assert [[title for title in titles if title in step] for step in steps] == [[title] for title in titles]
-    assert all("critical path" in step for step in steps)
-    assert "3 tasks: 1 → 2 → 3" in text and f'href="/admin/plan/tasks/{task(2).pk}/"' in text
-    project.call("task_update", id=1, status="completed")
-    assert "2 tasks: 2 → 3" in page(browser)
-
-
-def test_it_tells_circles_and_dependencies_that_there_are_not_beside_the_order(
-    project: Project, browser: Browser
-) -> None:
+def test_it_says_what_keeps_a_task_from_ever_beginning(project: Project, browser: Browser) -> None:
     project.task("Four", deps=[5])
     project.task("Five", deps=[4])
     project.task("Six", deps=[99])
-    text = page(browser)
-    assert "4 → 5 → 4 is a circle" in text and "Without an order: 4, 5." in text
-    assert "Task 6 waits for 99, which there is not" in text
+    waiting = column(page(browser), "pending")
+    assert waiting.count("in or behind a circle") == 2
+    assert "waits for 99, which there is not" in " ".join(waiting.split())
     project.call("task_update", id=5, status="completed")
-    assert "4 → 5 → 4 is a circle" not in page(browser)
+    assert "in or behind a circle" not in page(browser)
 
 
-def test_it_shows_who_works_on_what_with_the_handoff(project: Project, browser: Browser) -> None:
+def test_it_shows_who_holds_a_task_by_which_handoff(project: Project, browser: Browser) -> None:
     for agent in ("planner", "ann"):
         do("agent_register", agent_id=agent)
     root = {"project_root": str(project.root)}
@@ -141,10 +128,7 @@ def test_it_shows_who_works_on_what_with_the_handoff(project: Project, browser: 
         payload="x", task_id=1,
     )["handoff_id"]  # fmt: skip
     do("handoff_claim", **root, handoff_id=handoff, agent_id="ann")
-    text = page(browser)
-    assert "held by <bdi" in column(text, "in_progress")
-    who = text.split('id="who"')[1]
-    assert ">ann</bdi>" in who and f"/admin/board/{handoff}/" in who and "handoff, Claimed" in who
+    assert re.search(r"held by <bdi[^>]*>ann</bdi>", column(page(browser), "in_progress"))
     assert f"/admin/board/{handoff}/" in page(browser, f"tasks/{task(1).pk}/")
 
 
@@ -429,35 +413,21 @@ def close(project: Project, topic: str, *tasks: str) -> None:
     project.call("task_close")
 
 
-def test_it_finds_cycles_by_any_word_of_them(nexus: Project, browser: Browser) -> None:
+def cycles(browser: Browser, query: str = "") -> str:
+    """The list of closed cycles."""
+    return shown(browser.get(f"/admin/planning/cycle/{query}"))
+
+
+def test_it_finds_cycles_by_any_words_of_them(nexus: Project, browser: Browser) -> None:
     close(nexus, "Alpha", "Write the lexer")
     close(nexus, "Beta", "Write the ÜBERSICHT")
-    text = page(browser, "history/")
+    text = cycles(browser)
     assert text.index("Beta") < text.index("Alpha")
-    text = page(browser, "history/?q=übersicht")
+    text = cycles(browser, "?q=the+Übersicht")
     assert "Beta" in text and "Alpha" not in text
-    assert "No cycle fits" in page(browser, "history/?q=nowhere")
-    assert "No cycle is closed yet" not in page(browser, f"history/?workspace={place()}")
-
-
-def test_it_shows_cycles_a_page_at_a_time(nexus: Project, browser: Browser) -> None:
-    nexus.write("history.json", {"cycles": [
-        {"completed_at": f"2026-01-01T00:00:00.{n:03d}Z", "branch": "main", "tasks": [],
-         "plan": {"id": n + 1, "topic": f"plan{n:03d}", "issues": [], "created_at": "x"}}
-        for n in range(120)
-    ]})  # fmt: skip
-    nexus.call("plan_status")
-    seen = []
-    for number in (1, 2, 3):
-        text = page(browser, f"history/?workspace={place()}&page={number}")
-        seen += re.findall(r"plan(\d{3})", text)
-        assert (">Earlier<" in text) == (number < 3)
-    assert seen == [f"{n:03d}" for n in reversed(range(120))]
-
-
-@pytest.mark.parametrize("query", ["page=0", "page=x", "workspace=gone", "q=%00", "q=%25", "page=9999999999999999"])
-def test_it_shows_the_history_whatever_its_address_asks(project: Project, browser: Browser, query: str) -> None:
-    assert browser.get(f"/admin/plan/history/?{query}").status_code == 200
+    assert "Alpha" not in cycles(browser, "?q=nowhere")
+    here = f"?workspace__workspace_id__exact={place()}"
+    assert "Alpha" in cycles(browser, here) and here in page(browser)
 
 
 def test_it_shows_a_cycle_with_decisions_tasks_and_branch(project: Project, browser: Browser) -> None:
@@ -465,7 +435,7 @@ def test_it_shows_a_cycle_with_decisions_tasks_and_branch(project: Project, brow
     project.call("task_close")
     text = page(browser, f"cycles/{Cycle.objects.get().pk}/")
     assert "<strong>because</strong>" in text and "Fewer rules" in text and "_default" in text
-    assert "1 of 3 completed" in text and 'id="task-2"' in text and 'href="#task-2"' in text and "after 1, 2" in text
+    assert "1 of 3 completed" in text and 'id="task-2"' in text and "after 1, 2" in text
 
 
 def test_it_shows_a_foreign_cycle_whose_times_are_none(nexus: Project, browser: Browser) -> None:
@@ -475,8 +445,8 @@ def test_it_shows_a_foreign_cycle_whose_times_are_none(nexus: Project, browser: 
              "tasks": [{"id": 1, "title": HOSTILE, "context": HOSTILE, "status": "pending", "deps": [1, 7]}]}
         ]})  # fmt: skip
         nexus.call("plan_status")
-        for path in ("history/", f"cycles/{Cycle.objects.get(position=1).pk}/"):
-            answer = browser.get(f"/admin/plan/{path}")
+        for path in ("planning/cycle/", f"plan/cycles/{Cycle.objects.get(position=1).pk}/"):
+            answer = browser.get(f"/admin/{path}")
             assert answer.status_code == 200 and "<script>alert" not in answer.content.decode()
 
 
@@ -497,9 +467,7 @@ def test_it_leads_from_an_event_to_plan_and_task(project: Project, browser: Brow
 
 def test_it_keeps_tasks_and_cycles_as_records(project: Project, browser: Browser) -> None:
     project.call("task_close")
-    cycle = Cycle.objects.get().pk
-    assert "Parser" in shown(browser.get("/admin/planning/cycle/?q=pars"))
-    assert f"/admin/plan/cycles/{cycle}/" in shown(browser.get(f"/admin/planning/cycle/{cycle}/change/"))
+    assert f"/admin/plan/cycles/{Cycle.objects.get().pk}/" in cycles(browser, "?q=pars")
     project.task("Of the next cycle")
     rest = f"workspace__workspace_id__exact={place()}&closed_at__isempty=1"
     text = shown(browser.get(f"/admin/planning/task/?{rest}"))

@@ -121,7 +121,8 @@ def test_a_task_is_shown_with_those_that_it_is_linked_to_alone(nexus: Project, r
     nexus.task("After", deps=[11], plan_issue=7)
     read.clear()
     found = monitoring.standing(Task.objects.get(number=11))
-    assert ([each.number for each in found.needs], [each.number for each in found.needed_by]) == ([3], [12])
-    assert (found.work.unknown, found.work.stuck, found.work.critical) == ([99], False, True)
-    assert [each.number for each in monitoring.for_issue(Issue(plan_id=read[0].workspace_id, number=7))] == [12]
+    linked = [[each.task.number for each in those] for those in (found.needs, found.needed_by)]
+    assert linked == [[3], [12]]
+    assert (found.work.unknown, found.work.stuck) == ([99], False)
+    assert [each.task.number for each in monitoring.for_issue(Issue(plan_id=read[0].workspace_id, number=7))] == [12]
     assert {task.number for task in read} == {3, 11, 12}

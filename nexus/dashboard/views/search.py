@@ -122,7 +122,7 @@ def _groups(words: str) -> Iterator[Group]:
         _group("Questions", _questions(words), "questions"),
         _group("Issues", _issues(words), "plan"),
         _group("Tasks", _tasks(words), "planning_task_changelist", q=words),
-        _group("Closed cycles", _cycles(words), "plan_history", q=words),
+        _group("Closed cycles", _cycles(words), "planning_cycle_changelist", q=words),
         _group("Artifacts", _artifacts(words), "coordination_artifact_changelist", q=words),
         _group("Messages", _messages(hits), "mail", q=words),
         _group("Events", _events(hits), "events", q=words, alive="on"),

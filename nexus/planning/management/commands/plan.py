@@ -1,15 +1,12 @@
-"""`nexus plan`: the plan with its issues, earlier cycles, and the graph of the tasks."""
+"""`nexus plan`: the plan with its issues and comments, and earlier cycles."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django.core.management.base import CommandParser
-
 from nexus.core.cli import NOTHING
 from nexus.core.verbs import Option, Row, Verb, VerbsCommand
-from nexus.planning import graph
 
 COMMENT = Option("comment_id", help="Its comment_id, as `nexus plan comments` shows it.")
 QUERY = Option("query", "TEXT", "Only cycles that contain this text, in any case.")
@@ -17,7 +14,7 @@ QUERY = Option("query", "TEXT", "Only cycles that contain this text, in any case
 
 class Command(VerbsCommand):
     toolset = "planning"
-    help = "Show a project's plan, its earlier cycles and the order of its tasks; comment on it."
+    help = "Show a project's plan and its earlier cycles; comment on it."
 
     def verbs(self) -> Sequence[Verb]:
         return (
@@ -83,16 +80,6 @@ class Command(VerbsCommand):
                 options=[Option("agent_id", "--to", "Who gets them; else who holds the plan."), "project_root"],
                 examples=["nexus plan send", "nexus plan send --to lead"],
             ),
-            Verb(
-                "graph",
-                "Show the tasks in the order of their dependencies.",
-                self.graph,
-                _add_form,
-                operation="task_list",
-                options=["project_root"],
-                examples=["nexus plan graph --project ../api", "nexus plan graph --mermaid > tasks.mmd"],
-                nothing="there are no tasks",
-            ),
         )
 
     def show_plan(self, options: Mapping[str, Any]) -> int:
@@ -119,29 +106,6 @@ class Command(VerbsCommand):
             self.stdout.write(f"the last {data['showing']} of {data['total']}")
         return code
 
-    def graph(self, options: Mapping[str, Any]) -> int:
-        """Print the tasks, each below its dependencies."""
-        drawn = graph.drawn(self.answer(options).get("tasks", []))
-        if options["json"]:
-            self.print_json({"tasks": [node._asdict() for node in drawn.nodes], "critical_path": drawn.critical_path})
-        elif options["mermaid"]:
-            self.stdout.write(graph.mermaid(drawn))
-        else:
-            self.print_table(
-                ["step", "task", "state", "title", "waits for"],
-                [
-                    (node.step, node.id, node.state, node.title, ", ".join(map(str, node.waits_for)))
-                    for node in drawn.nodes
-                ],
-            )
-            if drawn.critical_path:
-                self.stdout.write(f"critical path: {' → '.join(map(str, drawn.critical_path))}")
-        return 0 if drawn.nodes else NOTHING
-
 
 def _decisions(cycle: Row) -> str:
     return "; ".join(f"{decided['title']}: {decided['decision']}" for decided in cycle.get("decisions", []))
-
-
-def _add_form(parser: CommandParser) -> None:
-    parser.add_argument("--mermaid", action="store_true", help="Print a flowchart in Mermaid's language.")
