@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from coordination.parameters import IN_WORKSPACE, ProjectRoot
 from coordination.services import workspaces
 from coordination.toolset import operation
-from handoffs import check_runs, checks, progress, selectors, steering
+from handoffs import check_runs, checks, progress, selectors, services, steering, verdicts
 from handoffs.check_runs import Checked
 from handoffs.models import Handoff, HandoffStatus
 from handoffs.operations import (
@@ -24,6 +24,7 @@ from handoffs.operations import (
     remarks_of,
 )
 from handoffs.rows import HandoffRow, RemarkRow, handoff_row
+from handoffs.steps import By
 from nexus.core.clock import iso, now
 from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code, NexusError
@@ -134,7 +135,7 @@ def handoff_reoffer(p: HandoffReoffer, caller: Caller) -> HandoffRow:
 def handoff_withdraw(p: WithReason, caller: Caller) -> SettledHandoff:
     """Retract any open handoff, in any workspace, as an operator. A claimed one is its claimant's until the lease
     lapses."""
-    steering.withdraw(handoff_id=p.handoff_id, reason=p.reason, operator=operator_behind(caller))
+    services.cancel(p.handoff_id, By(operator=operator_behind(caller)), p.reason)
     return outcome(p.handoff_id, HandoffStatus.CANCELLED, [])
 
 
@@ -145,13 +146,13 @@ class HandoffProlong(HandoffId):
 @operation(HandoffProlong, *STEERING, guards=(OPERATORS_ONLY,), tool=False)
 def handoff_prolong(p: HandoffProlong, caller: Caller) -> HeldHandoff:
     """Extend the lease of a handoff's holder, as an operator."""
-    return held_handoff(progress.prolong(handoff_id=p.handoff_id, seconds=p.seconds, operator=operator_behind(caller)))
+    return held_handoff(progress.extend(p.handoff_id, By(operator=operator_behind(caller)), p.seconds))
 
 
 @operation(HandoffId, *STEERING, guards=(OPERATORS_ONLY,), tool=False)
 def handoff_approve(p: HandoffId, caller: Caller) -> SettledHandoff:
     """Accept a submitted handoff as an operator, whoever its verifier is."""
-    notified = progress.approve(handoff_id=p.handoff_id, operator=operator_behind(caller))
+    notified = verdicts.accept(p.handoff_id, By(operator=operator_behind(caller)))
     return outcome(p.handoff_id, HandoffStatus.COMPLETED, notified)
 
 
@@ -162,9 +163,7 @@ class HandoffSendBack(HandoffId):
 @operation(HandoffSendBack, *WRITING, guards=(OPERATORS_ONLY,), tool=False)
 def handoff_send_back(p: HandoffSendBack, caller: Caller) -> SettledHandoff:
     """Return a submitted handoff to the agent that did it, as an operator, whoever its verifier is."""
-    notified = progress.send_back_as_operator(
-        handoff_id=p.handoff_id, reasons=p.reasons, operator=operator_behind(caller)
-    )
+    notified = verdicts.send_back(p.handoff_id, By(operator=operator_behind(caller)), p.reasons)
     return outcome(p.handoff_id, HandoffStatus.CLAIMED, notified)
 
 

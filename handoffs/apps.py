@@ -34,7 +34,7 @@ class HandoffsConfig(NexusAppConfig):
         from coordination import arrivals, debts, overlong
         from coordination.services import agents
         from coordination.toolset import COORDINATION
-        from handoffs import check_runs
+        from handoffs import verification
         from handoffs.debts import owed, verdicts
         from handoffs.leases import LONGEST, renew, seconds
         from handoffs.models import Handoff
@@ -44,7 +44,7 @@ class HandoffsConfig(NexusAppConfig):
         overlong.register("handoffs", Handoff.objects.held, "lease_expires_at", lambda: max(LONGEST, seconds()))
         agents.register_renewal("handoffs", renew)
         arrivals.register("handoffs", lambda *asked: import_module("handoffs.offers").offered(*asked))
-        check_runs.register("handoff", lambda: import_module("handoffs.verdicts").HANDOFFS)
+        verification.register("handoff", lambda: import_module("handoffs.verdicts").HANDOFFS)
         debts.register("handoff", owed)
         debts.register("verdict", verdicts)
         receipts.register(naming)

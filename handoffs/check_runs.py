@@ -1,31 +1,29 @@
 """The checks of submitted results, as a process that can run them takes, renews and settles them.
 
 nexus/control/worktrees/verification.py is that process. Of several, one at a time has a run: it takes it by a
-conditional update, renews it while it works, and whoever lost it changes nothing. Each app whose work is checked
-registers its kind: the table of its runs, and what an outcome does to the work.
+conditional update, renews it while it works, and whoever lost it changes nothing. What an outcome does to the work is
+in `verification`.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Generic, NotRequired, TypeVar
+from typing import Annotated, Any, NotRequired, TypeVar
 
 from django.db.models import F, Q, QuerySet
 from pydantic import Field
 from typing_extensions import TypedDict
 
 from handoffs.models import UNFINISHED, AbstractCheckRun, CheckState
+from handoffs.verification import HUB, WorkKind, kind_named, kinds
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import insert
 from nexus.core.database.store import write
-from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.pages import newest
 from nexus.core.operations.parameters import Time
 
 R = TypeVar("R", bound=AbstractCheckRun)
-W = TypeVar("W")
 
 LEASE = timedelta(seconds=60)  # without a sign of life another process takes the run
 RETRY = timedelta(seconds=15)  # until a run that was not possible is tried again
@@ -87,52 +85,7 @@ class CheckRunRow(TypedDict):
     ended_at: Time | None
 
 
-class Kind(ABC, Generic[R, W]):
-    """A kind of work whose results Nexus checks."""
-
-    name: str
-    model: type[R]
-    column: str  # of the model, that refers to the work
-
-    @abstractmethod
-    def refresh(self, run: R) -> None:
-        """Prepare for the transaction in which the outcome of a run is stored."""
-
-    @abstractmethod
-    def waiting(self, run: R) -> W | None:
-        """Return the work inside that transaction; None if its result does not wait for this run any more."""
-
-    @abstractmethod
-    def record(self, work: W, moment: datetime, **outcome: str) -> None:
-        """Append the event of a run's `outcome`, with the `reason` if it failed."""
-
-    @abstractmethod
-    def give_back(self, work: W, reasons: str, moment: datetime) -> None:
-        """Give the work back to the agent that did it."""
-
-    @abstractmethod
-    def passed(self, work: W, moment: datetime) -> None:
-        """Complete the work, or ask its verifier."""
-
-    def runs(self) -> QuerySet[R]:
-        """Return all runs of this kind, with their work and its workspace."""
-        return self.model._default_manager.select_related(f"{self.column}__workspace")
-
-
-_registered: dict[str, Callable[[], Kind[Any, Any]]] = {}
-
-
-def register(name: str, kind: Callable[[], Kind[Any, Any]]) -> None:
-    """Register a kind of work by its name; it is loaded where its runs are first needed."""
-    _registered[name] = kind
-
-
-def kinds() -> list[Kind[Any, Any]]:
-    """Return the registered kinds."""
-    return [load() for load in _registered.values()]
-
-
-def _kind_of(run: R) -> Kind[R, Any]:
+def _kind_of(run: AbstractCheckRun) -> WorkKind[Any, Any]:
     return next(kind for kind in kinds() if kind.model is type(run))
 
 
@@ -213,20 +166,6 @@ def request(run: AbstractCheckRun, moment: datetime) -> None:
     insert(run)
 
 
-def require_passed(runs: QuerySet[R]) -> None:
-    """Check by the runs of a work that its latest result may get its verdict. Raises INVALID_TRANSITION."""
-    run = runs.order_by("-pk").first()
-    if run is not None and run.state != CheckState.PASSED:
-        what = "failed; an operator decides" if run.state == CheckState.FAILED else "have not ended yet"
-        raise NexusError(Code.INVALID_TRANSITION, f"Its checks {what}.", {"checks": str(run.state)})
-
-
-def drop(runs: QuerySet[R]) -> None:
-    """End those runs of a work that go on: its result got its verdict without them, or is withdrawn. Call it inside a
-    transaction. A process that runs them notices it by the epoch."""
-    runs.filter(state__in=UNFINISHED).update(state=CheckState.DROPPED, epoch=F("epoch") + 1, ended_at=now())
-
-
 def make_due(workspace_id: str, moment: datetime) -> None:
     """Let what waits in a workspace be tried at once. Call it inside a transaction."""
     for kind in kinds():
@@ -267,7 +206,7 @@ def name_of(run: AbstractCheckRun) -> str:
 def claim(name: str) -> AbstractCheckRun | None:
     """Claim a run that is due; None where another process was first."""
     kind, _, key = name.partition(" ")
-    runs = _registered[kind]().runs()
+    runs = kind_named(kind).runs()
     with write():
         moment = now()
         taken = runs.filter(pk=int(key), state__in=UNFINISHED, due_at__lte=moment).update(
@@ -306,11 +245,11 @@ def settle(run: AbstractCheckRun, receipts: Sequence[CheckReceipt], facts: Facts
         if work is None:
             return
         reason = {"reason": ", ".join(each["criterion"] for each in failed)[:500]} if failed else {}
-        kind.record(work, moment, outcome=str(state), **reason)
+        kind.record(work, "checked", HUB, moment, outcome=str(state), **reason)
         if not failed:
             kind.passed(work, moment)
         elif kind.runs().filter(**{kind.column: work}, state=CheckState.FAILED).count() <= RETURNS:
-            kind.give_back(work, in_words(failed), moment)
+            kind.give_back(work, HUB, in_words(failed), moment)
 
 
 def _own(run: AbstractCheckRun) -> QuerySet[AbstractCheckRun]:

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
 
-from django.db.models import Q
-
 from coordination import debts
 from coordination.debts import Debt
 from coordination.models import Workspace
-from handoffs.lifecycle import CREATOR
 from handoffs.models import CheckRun, DebtNotice, Handoff, HandoffStatus
+from handoffs.verification import MOST_DEBTS, owed_verdicts
 from inbox import services as mail
 from nexus.core.clock import iso, now
 from nexus.core.database.store import write
 from nexus.core.operations.caller import HUB_AGENT
 
-MOST = 1_000
 PATIENCE = timedelta(minutes=15)  # with an idle agent that owes work, before its creditor and operators learn of it
 
 
@@ -31,22 +28,17 @@ def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
     columns = ("claimed_by", "handoff_id", "title", "from_agent_id", "claimed_at", "updated_at", "workspace_id")
     for holder, handoff_id, title, creator, claimed_at, updated_at, workspace_id in rows.order_by(
         "created_event_id"
-    ).values_list(*columns)[:MOST]:
+    ).values_list(*columns)[:MOST_DEBTS]:
         to = creator if creator != holder else None
         yield Debt(str(holder), "handoff", handoff_id, title, to, claimed_at or updated_at, workspace_id)
 
 
 def verdicts(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
-    """Yield a debt for each submitted handoff that one agent alone must verify; the creditor is who submitted it."""
+    """Return a debt for each submitted handoff that one agent alone must verify."""
     # By the workspaces' states, and not through all handoffs.
     rows = Handoff.objects.filter(workspace__in=Workspace.objects.values("pk"), status=HandoffStatus.SUBMITTED)
-    rows = rows.exclude(CheckRun.unpassed("handoff"))
-    if agents is not None:
-        named = [f"agent:{agent_id}" for agent_id in agents]
-        rows = rows.filter(Q(verifier__in=named) | Q(verifier=CREATOR, from_agent_id__in=agents))
-    for row in rows.order_by("created_event_id").defer("payload", "result")[:MOST]:
-        if agent_id := row.sole_verifier:  # else an operator says it
-            yield Debt(agent_id, "verdict", row.pk, row.title, row.claimed_by, row.since, row.workspace_id)
+    rows = rows.exclude(CheckRun.unpassed("handoff")).order_by("created_event_id").defer("payload", "result")
+    return owed_verdicts("verdict", rows, agents, "from_agent_id")
 
 
 def notify_creditors() -> None:

@@ -10,12 +10,13 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from django.db import models
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.expressions import Combinable
 
 from coordination.models import ID_LENGTH, TargetField, VisibilityChoices, Workspace, not_empty, one_of
 from coordination.routing import Profile, Target, describe
 from handoffs import lifecycle
+from nexus.core.clock import now
 from nexus.core.database.migrations import postgres_triggers
 from nexus.core.operations.caller import OPERATOR_AGENT
 
@@ -291,6 +292,16 @@ class CheckedWork(NamedTuple):
     since: datetime  # when that agent began
 
 
+class CheckRunQuerySet(models.QuerySet[Any]):
+    """Runs of checks, of either kind of work."""
+
+    def drop(self) -> None:
+        """End those that go on: their results got a verdict without them, or are withdrawn. Call it inside a
+        transaction. A process that runs them notices it by the epoch."""
+        going_on = self.filter(state__in=UNFINISHED)
+        going_on.update(state=CheckState.DROPPED, epoch=F("epoch") + 1, ended_at=now())
+
+
 class AbstractCheckRun(models.Model):
     """The checks of one result, and their receipts. Each kind of work has a table of its own."""
 
@@ -304,6 +315,8 @@ class AbstractCheckRun(models.Model):
     created_at = models.DateTimeField()
     began_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
+
+    objects = CheckRunQuerySet.as_manager()
 
     class Meta:
         abstract = True

@@ -25,13 +25,14 @@ from coordination.provenance import OnBehalfOf, on_behalf_of, proof_of, provenan
 from coordination.rows import Duplicate
 from coordination.services import workspaces
 from coordination.toolset import operation
-from handoffs import check_runs, progress, remarks, selectors, services, steps
+from handoffs import check_runs, progress, remarks, selectors, services, steps, verdicts
 from handoffs.check_runs import Checked
 from handoffs.leases import LONGEST, SHORTEST, record_expiries
 from handoffs.lifecycle import HandoffCode
 from handoffs.models import MAX_TITLE, STREAM, Handoff, HandoffStatus
 from handoffs.parameters import Criteria, Verifier
 from handoffs.rows import HandoffRow, HandoffState, OfferRow, RemarkRow, handoff_row, offer_row, remark_row
+from handoffs.steps import By
 from nexus.core.clock import iso, now
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
@@ -57,9 +58,19 @@ class HandoffTrusted(HandoffRef):
     session_id: SessionId = None
     session_secret: SessionSecret = None
 
+    @property
+    def by(self) -> By:
+        """Who takes the step."""
+        return By(self.agent_id, self.project_root)
+
 
 class HandoffStep(HandoffTrusted):
     claim_epoch: ClaimEpoch = None
+
+    @property
+    def by(self) -> By:
+        """Who takes the step, for which claim."""
+        return By(self.agent_id, self.project_root, self.claim_epoch)
 
 
 class SettledHandoff(TypedDict):
@@ -345,11 +356,7 @@ def handoff_complete(p: HandoffComplete, caller: Caller) -> SettledHandoff:
 )
 def handoff_start(p: HandoffStep, caller: Caller) -> HeldHandoff:
     """Say that you work on a handoff you claimed, or go on after handoff_block."""
-    return held_handoff(
-        progress.start(
-            project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, claim_epoch=p.claim_epoch
-        )
-    )
+    return held_handoff(progress.start(p.handoff_id, p.by))
 
 
 class HandoffBlock(HandoffStep):
@@ -359,13 +366,7 @@ class HandoffBlock(HandoffStep):
 @operation(HandoffBlock, *SETTLING, acts_as="agent_id", guards=(in_session("session_id"),), idempotent=True)
 def handoff_block(p: HandoffBlock, caller: Caller) -> HeldHandoff:
     """Say why you cannot go on; its creator gets a notice, and you keep it."""
-    handoff, notified = progress.block(
-        project_root=p.project_root,
-        handoff_id=p.handoff_id,
-        agent_id=p.agent_id,
-        reason=p.reason,
-        claim_epoch=p.claim_epoch,
-    )
+    handoff, notified = progress.block(p.handoff_id, p.by, p.reason)
     return held_handoff(handoff, notified)
 
 
@@ -376,24 +377,13 @@ class HandoffExtend(HandoffStep):
 @operation(HandoffExtend, *STEP, acts_as="agent_id", guards=(in_session("session_id"),))
 def handoff_extend(p: HandoffExtend, caller: Caller) -> HeldHandoff:
     """Extend the lease of a handoff that you hold, before a long silence."""
-    return held_handoff(
-        progress.extend(
-            project_root=p.project_root,
-            handoff_id=p.handoff_id,
-            agent_id=p.agent_id,
-            seconds=p.seconds,
-            claim_epoch=p.claim_epoch,
-        )
-    )
+    return held_handoff(progress.extend(p.handoff_id, p.by, p.seconds))
 
 
 @operation(HandoffStep, *STEP, acts_as="agent_id", guards=(in_session("session_id"),))
 def handoff_accept(p: HandoffStep, caller: Caller) -> SettledHandoff:
     """Accept a submitted handoff as its verifier: it is complete."""
-    notified = progress.accept(
-        project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, claim_epoch=p.claim_epoch
-    )
-    return outcome(p.handoff_id, HandoffStatus.COMPLETED, notified)
+    return outcome(p.handoff_id, HandoffStatus.COMPLETED, verdicts.accept(p.handoff_id, p.by))
 
 
 class HandoffReturn(HandoffStep):
@@ -403,14 +393,7 @@ class HandoffReturn(HandoffStep):
 @operation(HandoffReturn, *SETTLING, acts_as="agent_id", guards=(in_session("session_id"),))
 def handoff_return(p: HandoffReturn, caller: Caller) -> SettledHandoff:
     """Return a submitted handoff, as its verifier, to the agent that did it."""
-    notified = progress.send_back(
-        project_root=p.project_root,
-        handoff_id=p.handoff_id,
-        agent_id=p.agent_id,
-        reasons=p.reasons,
-        claim_epoch=p.claim_epoch,
-    )
-    return outcome(p.handoff_id, HandoffStatus.CLAIMED, notified)
+    return outcome(p.handoff_id, HandoffStatus.CLAIMED, verdicts.send_back(p.handoff_id, p.by, p.reasons))
 
 
 class HandoffCancel(HandoffTrusted):
@@ -430,14 +413,7 @@ class HandoffReject(HandoffCancel, HandoffStep):
 )
 def handoff_reject(p: HandoffReject, caller: Caller) -> SettledHandoff:
     """Refuse, for good, a handoff you claimed, or an open one whose direct target you are."""
-    notified = services.reject(
-        project_root=p.project_root,
-        handoff_id=p.handoff_id,
-        agent_id=p.agent_id,
-        reason=p.reason,
-        claim_epoch=p.claim_epoch,
-    )
-    return outcome(p.handoff_id, HandoffStatus.REJECTED, notified)
+    return outcome(p.handoff_id, HandoffStatus.REJECTED, services.reject(p.handoff_id, p.by, p.reason))
 
 
 @operation(
@@ -451,7 +427,7 @@ def handoff_reject(p: HandoffReject, caller: Caller) -> SettledHandoff:
 )
 def handoff_cancel(p: HandoffCancel, caller: Caller) -> SettledHandoff:
     """Retract an open handoff you created."""
-    services.cancel(project_root=p.project_root, handoff_id=p.handoff_id, agent_id=p.agent_id, reason=p.reason)
+    services.cancel(p.handoff_id, p.by, p.reason)
     return outcome(p.handoff_id, HandoffStatus.CANCELLED, [])
 
 

@@ -16,7 +16,7 @@ from coordination import selectors as agents_known
 from coordination.models import Event, Workspace
 from coordination.routing import Profile, Strategy, can_see, is_eligible, next_opening
 from handoffs import checks, lifecycle
-from handoffs.models import LIVE, CheckRun, Dependency, Handoff, HandoffStatus, can_start
+from handoffs.models import LIVE, CheckRun, CheckRunQuerySet, Dependency, Handoff, HandoffStatus, can_start
 from handoffs.steps import work
 from inbox.models import Message
 from inbox.receipts import Act
@@ -196,7 +196,7 @@ def parts(handoff: Handoff, agent_id: str) -> set[lifecycle.Part]:
     return {part for part, holds in of.items() if holds}
 
 
-def check_runs_of(handoff: Handoff) -> QuerySet[CheckRun]:
+def check_runs_of(handoff: Handoff) -> CheckRunQuerySet:
     """Return the checks of a handoff's results; without a query none where Nexus tests nothing of it."""
     rows = CheckRun.objects.all() if checks.tests(handoff.acceptance_criteria) else CheckRun.objects.none()
     return rows.filter(handoff=handoff)

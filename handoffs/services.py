@@ -1,7 +1,8 @@
 """Create, claim, complete, reject and cancel handoffs. Each is one transaction with exactly one winner, under the names
 of the workspace, which all that it reads belongs to, and of the agent, whose limits and leases it reads.
 
-The steps between claim and completion are in `progress`, those of operators in `steering`.
+The steps between claim and completion are in `progress`, verdicts in `verdicts`, and what operators alone do in
+`steering`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from coordination.routing import Strategy, parse_target
 from coordination.selectors import require_agent
 from coordination.services import agents, retries, tags, workspaces
 from coordination.services.limits import exceeded, limit
-from handoffs import check_runs, checks, leases, lifecycle, notices, remarks, selectors
+from handoffs import check_runs, checks, leases, lifecycle, notices, progress, remarks, selectors
 from handoffs.leases import expire, record_expiries
 from handoffs.lifecycle import HandoffCode, named_agent
 from handoffs.models import (
@@ -34,11 +35,11 @@ from handoffs.models import (
     single_line,
     title_of,
 )
-from handoffs.steps import find, record, refresh_plan, settle, work
+from handoffs.steps import By, find, record, refresh_plan, settle, work
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Slot, Update, insert
 from nexus.core.database.store import store, write
-from nexus.core.limits import opaque_text, within_limit
+from nexus.core.limits import opaque_text
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 
 _claim = Update(
@@ -340,43 +341,33 @@ def _refused(
     return remarks.explained(refusal, handoff, agent_id, lost, moment, kept)
 
 
-def reject(
-    *, project_root: str, handoff_id: str, agent_id: str, reason: str | None, claim_epoch: int | None = None
-) -> list[str]:
+def reject(handoff_id: str, by: By, reason: str | None) -> list[str]:
     """Reject a handoff that the agent holds or is the direct target of; return whom the notice reached.
 
     Raises as `complete` does.
     """
-    project, moment = workspaces.locate(project_root), now()
-    within_limit(reason, "reason")
-    refresh_plan(project, handoff_id)
-    with write(project.workspace_id, agent_id):
-        handoff = find(project.workspace_id, handoff_id)
-        status = remarks.step("reject", handoff, agent_id, moment, claim_epoch)
+    with progress.on_handoff(handoff_id, by, reason=reason, expires=False, moves_task=True) as handoff:
+        moment = now()
+        status = progress.next_status("reject", handoff, by, moment)
         settle(handoff, status, moment, rejected_reason=reason)
-        record(handoff, "rejected", agent_id, moment, reason=reason)
+        record(handoff, "rejected", by.agent_id, moment, reason=reason)
         if handoff.task_key is not None and handoff.claimed_by is not None:
-            work().returned(handoff.task_key, project, agent_id, agent_id, moment)
-        with store().batch():
-            notified = notices.ended(handoff, agent_id, "rejected", reason, moment)
-            agents.touch(agent_id, moment)
-    return notified
+            project = workspaces.directory_of(handoff.workspace)
+            work().returned(handoff.task_key, project, by.agent_id, by.agent_id, moment)
+        return notices.ended(handoff, by.agent_id, "rejected", reason, moment)
 
 
-def cancel(*, project_root: str, handoff_id: str, agent_id: str, reason: str | None) -> None:
-    """Cancel an open handoff that the agent created.
+def cancel(handoff_id: str, by: By, reason: str | None) -> None:
+    """Cancel an open handoff that the agent created, or as an operator any. A claimed one stays with its holder until
+    the lease expires.
 
     Raises WORKSPACE_UNRESOLVED, CONTENT_TOO_LARGE, NOT_FOUND, WORKSPACE_MISMATCH, NOT_OWNER, INVALID_TRANSITION.
     """
-    project = workspaces.locate(project_root)
-    within_limit(reason, "reason")
-    expire(project.workspace_id)
-    moment = now()
-    with write(project.workspace_id, agent_id):
-        handoff = find(project.workspace_id, handoff_id)
-        settle(handoff, lifecycle.step("cancel", handoff.status, selectors.parts(handoff, agent_id)), moment)
-        record(handoff, "cancelled", agent_id, moment, reason=reason)
-        agents.touch(agent_id, moment)
+    with progress.on_handoff(handoff_id, by, reason=reason) as handoff:
+        moment = now()
+        parts = {lifecycle.Part.OPERATOR} if by.operator else selectors.parts(handoff, by.agent_id)
+        settle(handoff, lifecycle.step("cancel", handoff.status, parts), moment)
+        record(handoff, "cancelled", by.actor, moment, reason=reason, **by.event_fields)
 
 
 def get(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:

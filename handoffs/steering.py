@@ -1,8 +1,9 @@
-"""Operators' steps on handoffs. Each is a conditional update from the state that the operator saw: of two that act at
-once, the second gets an error that the handoff changed meanwhile."""
+"""What operators alone do with handoffs. Each is a conditional update from the state that the operator saw: of two that
+act at once, the second gets an error that the handoff changed meanwhile."""
 
 from __future__ import annotations
 
+from copy import copy
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,13 +13,11 @@ from coordination.routing import Strategy, describe
 from coordination.selectors import require_agent
 from coordination.services import workspaces
 from handoffs import leases, lifecycle, notices, progress, selectors
-from handoffs.leases import expire
 from handoffs.models import HELD, Dependency, Handoff, HandoffStatus, in_quotes
-from handoffs.steps import UNCLAIMED, changed_meanwhile, record, settle, work
+from handoffs.steps import UNCLAIMED, By, changed_meanwhile, record, work
+from handoffs.verdicts import HANDOFFS
 from nexus.core.clock import now
 from nexus.core.database.prepared import insert
-from nexus.core.database.store import write
-from nexus.core.limits import within_limit
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError
 
@@ -30,10 +29,9 @@ def release(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
 
     Raises CONTENT_TOO_LARGE, NOT_FOUND, INVALID_TRANSITION.
     """
-    within_limit(reason, "reason")
-    moment = _recorded(handoff_id)
-    with write():
-        handoff, former = _open_again(handoff_id, "release", moment)
+    with progress.on_handoff(handoff_id, By(operator=operator), reason=reason) as handoff:
+        moment = now()
+        former = _open_again(handoff, "release", moment)
         record(handoff, "released", None, moment, claimed_by=former.claimed_by, reason=reason, operator=operator)
         _notify_holder(former, "was taken back from you", reason, moment, KEPT)
     return handoff
@@ -45,12 +43,11 @@ def reassign(*, handoff_id: str, agent_id: str, reason: str | None, operator: st
     It is not claimed for the agent, because the lease would run before the agent has looked.
     Raises CONTENT_TOO_LARGE, NOT_FOUND (handoff, agent), INVALID_TRANSITION.
     """
-    within_limit(reason, "reason")
-    moment = _recorded(handoff_id)
-    with write():
+    with progress.on_handoff(handoff_id, By(operator=operator), reason=reason) as handoff:
         require_agent(agent_id)
-        until = _deadline_anew(selectors.get_handoff(handoff_id), moment)
-        handoff, former = _open_again(handoff_id, "reassign", moment, alone=agent_id, deadline_at=until)
+        moment = now()
+        until = _deadline_anew(handoff, moment)
+        former = _open_again(handoff, "reassign", moment, alone=agent_id, deadline_at=until)
         record(handoff, "reassigned", None, moment, claimed_by=former.claimed_by, reason=reason, operator=operator)
         if former.claimed_by != agent_id:
             _notify_holder(former, f"was given to {agent_id}", reason, moment)
@@ -65,11 +62,11 @@ def hand(*, handoff_id: str, agent_id: str, reason: str, operator: str) -> Hando
 
     Raises NOT_FOUND, INVALID_TRANSITION.
     """
-    moment = _recorded(handoff_id)
-    with write():
-        handoff = selectors.get_handoff(handoff_id)
+    by = By(operator=operator)
+    with progress.on_handoff(handoff_id, by) as handoff:
+        moment = now()
         if handoff.status == HandoffStatus.SUBMITTED:
-            progress.return_now(handoff, progress.By(operator=operator), reason, is_known=True)
+            HANDOFFS.send_back(handoff, by, reason, is_known=True)
             handoff = selectors.get_handoff(handoff_id)
         status, former = lifecycle.step("hand", handoff.status, OPERATOR), handoff.claimed_by
         longest = leases.LONGEST if agent_id == OPERATOR_AGENT else leases.seconds(handoff.lease_seconds)
@@ -98,29 +95,14 @@ def _deadline_anew(handoff: Handoff, moment: datetime) -> datetime | None:
     return moment + (handoff.deadline_at - (given.created_at if given else handoff.created_at))
 
 
-def withdraw(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:
-    """Cancel an open handoff. A claimed one stays with its holder until the lease expires.
-
-    Raises CONTENT_TOO_LARGE, NOT_FOUND, INVALID_TRANSITION.
-    """
-    within_limit(reason, "reason")
-    moment = _recorded(handoff_id)
-    with write():
-        handoff = selectors.get_handoff(handoff_id)
-        settle(handoff, lifecycle.step("cancel", handoff.status, OPERATOR), moment)
-        record(handoff, "cancelled", None, moment, reason=reason, operator=operator)
-    return handoff
-
-
 def reoffer(*, handoff_id: str, agent_id: str | None, operator: str) -> Handoff:
     """Offer the work of a rejected, cancelled or expired handoff again, to the same target or to an agent: a new
     handoff, which waits for what the former one waited for. What waited for the former one waits for it.
 
     Raises NOT_FOUND (handoff, agent); INVALID_TRANSITION where it is live, completed, or was offered again already.
     """
-    moment = _recorded(handoff_id)
-    with write():
-        former = selectors.get_handoff(handoff_id)
+    with progress.on_handoff(handoff_id, By(operator=operator)) as former:
+        moment = now()
         lifecycle.step("reoffer", former.status, OPERATOR)
         if agent_id is not None:
             require_agent(agent_id)
@@ -170,18 +152,10 @@ def _as_it_is(handoff_id: str, moment: datetime) -> str:
     return f" to {describe(handoff.target, spoken=True)[:200]}, and is {state}{holder}"
 
 
-def _recorded(handoff_id: str) -> datetime:
-    """Record the expiries of a handoff's workspace; return the time. Raises NOT_FOUND."""
-    expire(selectors.get_handoff(handoff_id).workspace_id)
-    return now()
-
-
-def _open_again(
-    handoff_id: str, verb: str, moment: datetime, *, alone: str | None = None, **columns: Any
-) -> tuple[Handoff, Handoff]:
-    """Open a handoff, whoever holds it, perhaps for one agent `alone`; return it as it is then and as it was. Call it
-    inside a transaction."""
-    handoff, former = selectors.get_handoff(handoff_id), selectors.get_handoff(handoff_id)
+def _open_again(handoff: Handoff, verb: str, moment: datetime, *, alone: str | None = None, **columns: Any) -> Handoff:
+    """Open a handoff, whoever holds it, perhaps for one agent `alone`; return it as it was. Call it inside a
+    transaction."""
+    former = copy(handoff)
     status = lifecycle.step(verb, handoff.status, OPERATOR)
     if alone is not None:
         columns["target"] = {"strategy": Strategy.DIRECT.value, "agent_id": alone}
@@ -194,7 +168,7 @@ def _open_again(
     if former.status in HELD and handoff.task_key is not None:
         project = workspaces.directory_of(handoff.workspace)
         work().returned(handoff.task_key, project, former.claimed_by, None, moment)
-    return handoff, former
+    return former
 
 
 def _update(handoff: Handoff, **columns: Any) -> None:

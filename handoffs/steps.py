@@ -15,6 +15,7 @@ from coordination.services import workspaces
 from coordination.services.workspaces import ProjectDirectory
 from handoffs.models import STREAM, CheckedWork, Handoff
 from nexus.core.database.prepared import Select, Slot, Update
+from nexus.core.operations.caller import HUB_AGENT, OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, not_found
 
 if TYPE_CHECKING:
@@ -36,6 +37,37 @@ _end = Update(
     lease_expires_at=None,
     updated_at=Slot("moment"),
 )
+
+
+class By(NamedTuple):
+    """Who takes a step: an agent in its project, for a claim if it names one; the hub; or an operator, on the work of
+    anybody."""
+
+    agent_id: str = OPERATOR_AGENT
+    project_root: str = ""  # of an agent's step
+    claim_epoch: int | None = None
+    operator: str | None = None
+
+    @property
+    def is_hub(self) -> bool:
+        """Whether it is the hub."""
+        return self.agent_id == HUB_AGENT and not self.operator
+
+    @property
+    def name(self) -> str:
+        """The name in notices."""
+        return self.operator or self.agent_id
+
+    @property
+    def actor(self) -> str | None:
+        """The actor's name in the event log."""
+        return None if self.operator or self.is_hub else self.agent_id
+
+    @property
+    def event_fields(self) -> dict[str, str]:
+        """The operator's name, as a field of the event; empty for an agent."""
+        return {"operator": self.operator} if self.operator else {}
+
 
 # What a handoff that is open has none of.
 UNCLAIMED = dict.fromkeys(

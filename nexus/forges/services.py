@@ -18,10 +18,11 @@ from coordination.models import ID_LENGTH
 from coordination.routing import Strategy, parse_target
 from coordination.selectors import participants
 from coordination.services import audit, tags, workspaces
-from handoffs import checks, lifecycle, notices, progress, selectors, steering
+from handoffs import checks, lifecycle, notices, selectors, steering, verdicts
 from handoffs import services as handoffs
 from handoffs.leases import expire
 from handoffs.models import HELD, Handoff, HandoffStatus, single_line
+from handoffs.steps import By
 from inbox import services as mail
 from nexus.core.clock import now
 from nexus.core.database.store import write
@@ -384,7 +385,7 @@ def _send(row: ForgeIssue, what: str, text: str, moment: datetime, *, is_return:
     """Send text to the agent that did the work; if it waits for a verdict, it may go back to that agent."""
     handoff = selectors.get_handoff(row.handoff_id)
     if is_return and handoff.status == HandoffStatus.SUBMITTED:
-        progress.send_back_as_operator(handoff_id=handoff.pk, reasons=text, operator=HUB_AGENT)
+        verdicts.send_back(handoff.pk, By(operator=HUB_AGENT), text)
     elif handoff.claimed_by is not None:
         notices.notify(handoff, handoff.claimed_by, what, text, moment, by=HUB_AGENT)
 
@@ -410,14 +411,14 @@ def end(forge: Forge, row: ForgeIssue, how: str) -> None:
             )
             handoff.refresh_from_db()
         if handoff.status == HandoffStatus.SUBMITTED and how == "merged":
-            progress.approve(handoff_id=handoff.pk, operator=who)
+            verdicts.accept(handoff.pk, By(operator=who))
         elif handoff.status == HandoffStatus.SUBMITTED:
-            progress.send_back_as_operator(handoff_id=handoff.pk, reasons=reason, operator=who)
+            verdicts.send_back(handoff.pk, By(operator=who), reason)
             handoff.refresh_from_db()
         if handoff.status in HELD:
             handoff = steering.release(handoff_id=handoff.pk, reason=reason, operator=who)
         if handoff.status == HandoffStatus.OPEN:
-            steering.withdraw(handoff_id=handoff.pk, reason=reason, operator=who)
+            handoffs.cancel(handoff.pk, By(operator=who), reason)
 
 
 def settle_call(forge: Forge, error: ForgeError | None) -> None:

@@ -33,10 +33,10 @@ class PlanningConfig(NexusAppConfig):
 
     def ready(self) -> None:
         from coordination import debts
-        from handoffs import check_runs, steps
+        from handoffs import steps, verification
         from nexus.planning.selectors import owed, verdicts
 
-        check_runs.register("task", lambda: import_module("nexus.planning.services.verdicts").TASKS)
+        verification.register("task", lambda: import_module("nexus.planning.services.verdicts").TASKS)
         debts.register("task", owed)
         debts.register("task_verdict", verdicts)
         steps.register_work(lambda: import_module("nexus.planning.work"))

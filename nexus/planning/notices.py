@@ -99,38 +99,38 @@ def ask_verifiers(task: Task, moment: datetime) -> None:
         _send(task, each, f"Task {task.number} waits for your verdict", body, task.submitted_by, moment)
 
 
-def notify_doer(task: Task, body: str, moment: datetime, *, by: str) -> None:
-    """Send the agent that did a task a notice that it is completed."""
-    if task.submitted_by not in (None, by):
-        _send(task, str(task.submitted_by), f"Task {task.number} is completed", body, by, moment)
+def notify_doer(task: Task, body: str, moment: datetime, *, by: str) -> list[str]:
+    """Send the agent that did a task a notice that it is completed; return whom it reached."""
+    if task.submitted_by in (None, by):
+        return []
+    return _send(task, str(task.submitted_by), f"Task {task.number} is completed", body, by, moment)
 
 
-def notify_returned(task: Task, reasons: str, moment: datetime, *, by: str, named: str) -> None:
-    """Send the agent that did a task, or whose it is, the reasons why it was returned."""
+def notify_returned(task: Task, reasons: str, moment: datetime, *, by: str, named: str) -> list[str]:
+    """Send the agent that did a task, or whose it is, the reasons why it was returned; return whom the notice
+    reached."""
     body = (
         f"{named} returned it: {reasons}\n\nIt is yours again. When it is right: task_update(id={task.number}, "
         f'status="completed", claim_epoch={task.claim_epoch}).'
     )
     subject = f"Task {task.number} was returned to you"
     whose = owners(task.submitted_by, task.held_by, task.owner_agent_id, task.owner)
-    any(_send(task, each, subject, body, by, moment) for each in whose)
+    return next(filter(None, (_send(task, each, subject, body, by, moment) for each in whose)), [])
 
 
-def _write(task: Task, recipient: str, subject: str, body: str, actor: str | None, moment: datetime) -> bool:
-    """Send a notice about a change; return whether it reached the recipient."""
+def _write(task: Task, recipient: str, subject: str, body: str, actor: str | None, moment: datetime) -> list[str]:
+    """Send a notice about a change; return whom it reached."""
     hint = f"task_list shows it in full; task_update(id={task.number}, status=…) changes it."
     return _send(task, recipient, subject, f"{body[:2000]}\n\n{hint}", actor, moment)
 
 
-def _send(task: Task, recipient: str, subject: str, body: str, actor: str | None, moment: datetime) -> bool:
-    """Send a notice; return whether it reached the recipient, which must be registered."""
-    return bool(
-        mail.notify(
-            workspace_id=task.workspace_id,
-            from_agent_id=actor or HUB_AGENT,
-            recipient=recipient,
-            subject=f"{subject}: {task.title[:200]}",
-            body=body,
-            moment=moment,
-        )
+def _send(task: Task, recipient: str, subject: str, body: str, actor: str | None, moment: datetime) -> list[str]:
+    """Send a notice; return whom it reached: only an agent that is registered."""
+    return mail.notify(
+        workspace_id=task.workspace_id,
+        from_agent_id=actor or HUB_AGENT,
+        recipient=recipient,
+        subject=f"{subject}: {task.title[:200]}",
+        body=body,
+        moment=moment,
     )

@@ -21,7 +21,7 @@ from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import Id, Params, Time
 from nexus.core.operations.registry import OPERATORS_ONLY
-from nexus.planning import documents, edits, mirror, schemas, selectors, state, submissions
+from nexus.planning import documents, edits, mirror, schemas, selectors, state
 from nexus.planning.directory import EDITS, Directory, PlanningCode, branch_of
 from nexus.planning.models import Cycle, Task, TaskStatus
 from nexus.planning.schemas import MOST_ISSUES, CycleEntry, IssueEntry, Reference, TaskEntry
@@ -308,7 +308,7 @@ def task_get(p: TaskRef, caller: Caller) -> TaskState:
     return {
         "task": cast(HeldTask, {**documents.task_entry(task), **_beside_file(task)}),
         "claim_epoch": task.claim_epoch,
-        **check_runs.of_results(submissions.runs_of(task)),
+        **check_runs.of_results(task.check_runs.all()),
     }
 
 

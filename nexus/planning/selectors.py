@@ -15,7 +15,7 @@ from django.db.models import Count, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from coordination.debts import Debt
-from handoffs import lifecycle
+from handoffs.verification import MOST_DEBTS, owed_verdicts
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.validation import unstorable
 from nexus.planning import rules, schemas
@@ -24,8 +24,6 @@ from nexus.planning.models import Board, Cycle, Task, TaskCheckRun, TaskStatus
 from nexus.planning.schemas import PlanDocument, TasksDocument
 
 AT_ONCE = 500  # numbers in one query
-
-MOST_OWED = 1_000
 
 
 class Progress(NamedTuple):
@@ -206,7 +204,7 @@ def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
     rows = Task.objects.on_their_own(TaskStatus.IN_PROGRESS).filter(submitted_at=None)
     if agents is not None:
         rows = rows.owned_by(agents)
-    for task in rows.order_by("task_key")[:MOST_OWED]:
+    for task in rows.order_by("task_key")[:MOST_DEBTS]:
         owner = task.owner_agent_id if task.owner_agent_id is not None else task.owner
         if owner is not None:
             to = task.created_by if task.created_by != owner else None
@@ -214,12 +212,6 @@ def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
 
 
 def verdicts(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
-    """Yield a debt for each submitted task that one agent alone must verify, once its checks passed; the creditor is
-    whose work it is."""
-    rows = Task.objects.submitted().exclude(TaskCheckRun.unpassed("task"))
-    if agents is not None:
-        named = [f"agent:{agent_id}" for agent_id in agents]
-        rows = rows.filter(Q(verifier__in=named) | Q(verifier=lifecycle.CREATOR, created_by__in=agents))
-    for task in rows.order_by("task_key")[:MOST_OWED]:
-        if agent_id := task.sole_verifier:  # else an operator says it
-            yield Debt(agent_id, "task_verdict", task.task_key, task.title, task.doer, task.since, task.workspace_id)
+    """Return a debt for each submitted task that one agent alone must verify, once its checks passed."""
+    rows = Task.objects.submitted().exclude(TaskCheckRun.unpassed("task")).order_by("task_key")
+    return owed_verdicts("task_verdict", rows, agents, "created_by")

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from django.db.models import QuerySet
-
 from handoffs import check_runs, checks
 from nexus.planning import notices, selectors
 from nexus.planning.models import Task, TaskCheckRun, TaskStatus
@@ -22,11 +20,6 @@ def keep(task: Task, moment: datetime) -> None:
     """Store the status of a task and all that goes with it."""
     task.updated_at = moment
     task.save(update_fields=KEPT)
-
-
-def runs_of(task: Task) -> QuerySet[TaskCheckRun]:
-    """Return the checks of a task's results."""
-    return TaskCheckRun.objects.filter(task=task)
 
 
 def change_status(task: Task, status: str, actor: str | None, moment: datetime) -> bool:
@@ -79,7 +72,7 @@ def leave(task: Task) -> None:
     """Take a submitted result back, which is not stored yet, and end its checks. Call it before a task gets another
     status or claim."""
     if task.is_submitted:
-        check_runs.drop(runs_of(task))
+        task.check_runs.drop()
         task.submitted_at = task.submitted_by = None
 
 
@@ -106,7 +99,7 @@ def submit(task: Task, doer: str | None, moment: datetime) -> None:
 
 def examine_again(task: Task, actor: str | None, moment: datetime) -> None:
     """Examine a submitted result anew: its checks or its verifier are others now."""
-    check_runs.drop(runs_of(task))
+    task.check_runs.drop()
     task.claim_epoch += 1
     keep(task, moment)
     if task.is_checked:
@@ -124,17 +117,5 @@ def _examine(task: Task, moment: datetime) -> None:
 
 def complete(task: Task, actor: str | None, moment: datetime) -> None:
     """Complete a submitted task: its checks passed, or it was accepted."""
-    check_runs.drop(runs_of(task))
     task.submitted_at = None
     set_status(task, TaskStatus.COMPLETED, actor, moment)
-
-
-def give_back(task: Task, reasons: str, moment: datetime, *, by: str, actor: str | None, operator: str | None) -> None:
-    """Give a submitted task back to the agent that did it, with the reasons. `by` sends the notice."""
-    check_runs.drop(runs_of(task))
-    task.submitted_at = None
-    task.claim_epoch += 1
-    keep(task, moment)
-    more = {"claim_epoch": task.claim_epoch, "to": task.doer, "reason": reasons[:2_000], "operator": operator}
-    emit_event(task.workspace_id, "task.returned", actor, moment, task=task, **more)
-    notices.notify_returned(task, reasons, moment, by=by, named=operator or by)

@@ -21,7 +21,7 @@ from handoffs.models import Handoff
 from nexus.core.operations import runner
 from nexus.core.operations.parameters import whole_number
 from nexus.core.operations.replies import ENVELOPE, Body
-from nexus.planning import documents, monitoring, schemas, submissions
+from nexus.planning import documents, monitoring, schemas
 from nexus.planning.forms import (
     CommentForm,
     DecideForm,
@@ -361,7 +361,7 @@ def task(request: HttpRequest, task_key: str) -> HttpResponse:
         form=form,
         handoffs=carried[:CARRIED],
         verifier=describe_verifier(row.verifier) if row.verifier else "",
-        **check_runs.shown(submissions.runs_of(row)),
+        **check_runs.shown(row.check_runs.all()),
         claim=f"{row.task_key}.{row.claim_epoch}",
         standing=monitoring.standing(row) if row.closed_at is None else None,
         statuses=[(value, label) for value, label in StatusForm.base_fields["status"].choices if value != row.status],  # type: ignore[attr-defined]

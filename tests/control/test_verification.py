@@ -12,9 +12,10 @@ from django.test import Client
 from django.urls import reverse
 
 from coordination.models import Workspace
-from handoffs import check_runs, progress
+from handoffs import check_runs, verdicts
 from handoffs.attention import KINDS
 from handoffs.models import CheckRun, CheckState, Handoff
+from handoffs.steps import By
 from inbox.monitoring import Picture
 from nexus.control.models import PoolWorktree
 from nexus.control.runners import sandbox
@@ -399,7 +400,7 @@ class TestSeveralProcesses:
         taken = check_runs.claim(check_runs.name_of(CheckRun.objects.get()))
         assert taken is not None
 
-        progress.approve(handoff_id=handoff, operator="olga")
+        verdicts.accept(handoff, By(operator="olga"))
 
         assert VERIFICATION.settle(taken, VERIFICATION.act(taken)) is False
         assert status(handoff) == "COMPLETED"

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from coordination.parameters import in_session
 from coordination.toolset import operation
-from handoffs import progress
+from handoffs import verdicts
 from handoffs.operations import STEP, HandoffStep
 from handoffs.rows import HandoffRow, handoff_row
 from handoffs.selectors import get_handoff
@@ -40,14 +40,13 @@ class VerifiedHandoff(HandoffRow):
 )
 def handoff_verify(p: HandoffVerify, caller: Caller) -> VerifiedHandoff:
     """For clients of okto-nexus: handoff_accept with the verdict pass, handoff_return with fail."""
-    step = {"project_root": p.project_root, "handoff_id": p.handoff_id, "agent_id": p.agent_id}
     if p.verdict == "pass" and p.feedback is not None:
         raise invalid("feedback goes with the verdict fail.", field="feedback")
     if p.verdict == "pass":
-        notified = progress.accept(**step, claim_epoch=p.claim_epoch)
+        notified = verdicts.accept(p.handoff_id, p.by)
     else:
         feedback = p.feedback if p.feedback and p.feedback.strip() else NOTHING_SAID
-        notified = progress.send_back(**step, reasons=feedback, claim_epoch=p.claim_epoch)
+        notified = verdicts.send_back(p.handoff_id, p.by, feedback)
     data: VerifiedHandoff = {**handoff_row(get_handoff(p.handoff_id), now())}  # type: ignore[typeddict-item]  # added below
     if p.verdict == "pass":
         data["verified_by"] = p.agent_id

@@ -30,10 +30,11 @@ from coordination.comments import (
 from coordination.ids import new_id
 from coordination.models import Event
 from coordination.services import workspaces
-from handoffs import progress, selectors, steering
+from handoffs import selectors, steering
 from handoffs import services as handoffs
 from handoffs.models import HELD, Handoff, HandoffStatus
-from handoffs.steps import FinishedTask, SubmittedWork, count_waiting_tasks, finished_tasks, refresh_plan
+from handoffs.steps import By, FinishedTask, SubmittedWork, count_waiting_tasks, finished_tasks, refresh_plan
+from handoffs.verdicts import HANDOFFS
 from inbox.monitoring import Picture
 from nexus.control.agents import pool, turns
 from nexus.control.events import emit_event
@@ -292,7 +293,7 @@ def send(*, agent_id: str, worktree_id: str | None, operator: str) -> tuple[Pool
         moment, notes = now(), ""
         if handoff is not None and handoff.status == HandoffStatus.SUBMITTED and agent.pk == row.agent.pk:
             reasons = f"{count_in_words(drafts)} of a review; they came as one message."
-            progress.return_now(handoff, progress.By(operator=operator), reasons, is_known=True)
+            HANDOFFS.send_back(handoff, By(operator=operator), reasons, is_known=True)
             notes = (
                 f"\n\nThe handoff {handoff.pk} is yours again: handoff_complete it anew, with claim_epoch "
                 f"{handoff.claim_epoch}."
@@ -354,7 +355,7 @@ def approve(
             )
         PoolWorktree.objects.filter(pk=row.pk).update(taken_handoff=None)
         if handoff is not None and (current := selectors.get_handoff(handoff.pk)).status == HandoffStatus.SUBMITTED:
-            progress.accept_now(current, progress.By(operator=operator))
+            HANDOFFS.accept(current, By(operator=operator))
 
     return lane.queue(actor, agent_id, row.pk, seen=seen, approve=settle), handoff
 
@@ -490,7 +491,7 @@ def abandon(
         if handoff is not None:
             current = selectors.get_handoff(handoff.pk)
             if current.status == HandoffStatus.SUBMITTED:
-                progress.return_now(current, progress.By(operator=operator), why, is_known=True)
+                HANDOFFS.send_back(current, By(operator=operator), why, is_known=True)
             steering.release(handoff_id=handoff.pk, reason=why, operator=operator)
         if row.agent.ended_at is None:
             pool.destroy(actor, row.agent.agent_id)

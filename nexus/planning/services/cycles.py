@@ -12,7 +12,6 @@ from django.db.models import Count, Max, Q
 from coordination.errors import CoordinationCode
 from coordination.services import agents, workspaces
 from coordination.services.workspaces import ProjectDirectory
-from handoffs import check_runs
 from nexus.core.clock import iso_milliseconds, now
 from nexus.core.database.store import write
 from nexus.core.foreign_files import is_of_repository
@@ -93,7 +92,7 @@ def _close(change: Change, made: tuple[CycleEntry, Cycle], goal: str, by: Actor)
     total = _archive(change, cycle)
     Plan.objects.filter(pk=workspace_id).delete()
     Board.objects.filter(pk=workspace_id).delete()
-    check_runs.drop(TaskCheckRun.objects.filter(task__workspace=workspace_id, task__closed_at=None))
+    TaskCheckRun.objects.filter(task__workspace=workspace_id, task__closed_at=None).drop()
     Task.objects.current(workspace_id).update(closed_at=change.moment, held_by=None)
     emit_event(
         workspace_id,

@@ -1,22 +1,21 @@
-"""Verdicts on submitted tasks: of their checks, their verifier, or an operator."""
+"""Verdicts on submitted tasks. The rules are in `handoffs.verification`. Unlike a handoff, a task has no lease and no
+remarks; while it waits it stays in progress, as its file knows no other status."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
+from typing import Any
 
 from coordination import selectors as agents_known
 from coordination.errors import check_claim
 from coordination.services import workspaces
-from handoffs import check_runs
-from handoffs.check_runs import Kind
-from nexus.core.limits import within_limit
-from nexus.core.operations.caller import HUB_AGENT, OPERATOR_AGENT
-from nexus.core.operations.errors import Code, NexusError, invalid
+from handoffs.models import CheckRunQuerySet
+from handoffs.steps import By
+from handoffs.verification import WorkKind, require_text
+from nexus.core.operations.caller import OPERATOR_AGENT
+from nexus.core.operations.errors import Code, NexusError
 from nexus.planning import mirror, notices, submissions
-from nexus.planning.mirror import Change
-from nexus.planning.models import Task, TaskCheckRun
+from nexus.planning.models import Task, TaskCheckRun, TaskStatus
 from nexus.planning.notices import emit_event
 from nexus.planning.services.changes import Actor, changing
 from nexus.planning.services.tasks import get
@@ -27,12 +26,9 @@ def accept(*, project_root: str, number: int, by: Actor, operator: str | None, c
 
     Raises NOT_FOUND, STALE_CLAIM, INVALID_TRANSITION, NOT_OWNER, and as `changing` does.
     """
-    with _judging(project_root, number, by, operator, claim_epoch) as (change, task):
-        if operator is None:
-            check_runs.require_passed(submissions.runs_of(task).filter(claim_epoch=task.claim_epoch))
-        emit_event(task.workspace_id, "task.accepted", by.name, change.moment, task=task, operator=operator)
-        submissions.complete(task, task.submitted_by, change.moment)
-        notices.notify_doer(task, f"{operator or by.name} accepted it.", change.moment, by=by.name or OPERATOR_AGENT)
+    with changing(project_root, by) as change:
+        task = get(change.project, number)
+        TASKS.accept(task, By(by.name or OPERATOR_AGENT, project_root, claim_epoch, operator))
     return task
 
 
@@ -47,33 +43,14 @@ def send_back(
 ) -> Task:
     """Return a submitted task to the agent that did it. Raises VALIDATION_ERROR for blank reasons, CONTENT_TOO_LARGE,
     and as `accept` does; its checks need not have ended."""
-    if not reasons.strip():
-        raise invalid("reasons must not be blank.", field="reasons")
-    within_limit(reasons, "reasons")
-    with _judging(project_root, number, by, operator, claim_epoch) as (change, task):
-        sender = by.name or OPERATOR_AGENT
-        submissions.give_back(task, reasons, change.moment, by=sender, actor=by.name, operator=operator)
+    require_text(reasons, "reasons")
+    with changing(project_root, by) as change:
+        task = get(change.project, number)
+        TASKS.send_back(task, By(by.name or OPERATOR_AGENT, project_root, claim_epoch, operator), reasons)
     return task
 
 
-@contextmanager
-def _judging(
-    project_root: str, number: int, by: Actor, operator: str | None, claim_epoch: int | None
-) -> Iterator[tuple[Change, Task]]:
-    """Open a change in which a verdict on a task is given."""
-    with changing(project_root, by) as change:
-        task = get(change.project, number)
-        check_claim(claim_epoch, task.claim_epoch, "task")
-        if not task.is_submitted:
-            raise NexusError(
-                Code.INVALID_TRANSITION, "Nobody says that this task is done.", {"status": str(task.status)}
-            )
-        if operator is None and not task.verifies(agents_known.profile_of(str(by.name))):
-            raise NexusError(Code.NOT_OWNER, "Only its verifier, who did not do it, or an operator decides about it.")
-        yield change, task
-
-
-class CheckedTasks(Kind[TaskCheckRun, Task]):
+class TaskKind(WorkKind[TaskCheckRun, Task]):
     """Submitted tasks."""
 
     name = "task"
@@ -87,19 +64,45 @@ class CheckedTasks(Kind[TaskCheckRun, Task]):
         task = Task.objects.submitted().select_related("workspace").filter(pk=run.task_id).first()
         return task if task is not None and task.claim_epoch == run.claim_epoch else None
 
-    def record(self, work: Task, moment: datetime, **outcome: str) -> None:
-        emit_event(work.workspace_id, "task.checked", None, moment, task=work, **outcome)
+    def runs_of(self, work: Task) -> CheckRunQuerySet:
+        return TaskCheckRun.objects.filter(task=work, claim_epoch=work.claim_epoch)
 
-    def give_back(self, work: Task, reasons: str, moment: datetime) -> None:
-        submissions.give_back(work, reasons, moment, by=HUB_AGENT, actor=None, operator=None)
+    def check_verdict(self, verb: str, work: Task, by: By) -> None:
+        check_claim(by.claim_epoch, work.claim_epoch, "task")
+        if not work.is_submitted:
+            raise NexusError(
+                Code.INVALID_TRANSITION, "Nobody says that this task is done.", {"status": str(work.status)}
+            )
+        if by.operator is None and not work.verifies(agents_known.profile_of(by.agent_id)):
+            raise NexusError(Code.NOT_OWNER, "Only its verifier, who did not do it, or an operator decides about it.")
+
+    def record(self, work: Task, what: str, by: By, moment: datetime, **payload: Any) -> None:
+        emit_event(work.workspace_id, f"task.{what}", by.actor, moment, task=work, **payload)
+
+    def complete(self, work: Task, moment: datetime) -> None:
+        submissions.complete(work, work.submitted_by, moment)
+
+    def reclaim(self, work: Task, by: By, reasons: str, moment: datetime) -> None:
+        work.submitted_at = None
+        work.claim_epoch += 1
+        submissions.keep(work, moment)
+        about = {"claim_epoch": work.claim_epoch, "to": work.doer, "reason": reasons[:2_000], **by.event_fields}
+        self.record(work, "returned", by, moment, **about)
+
+    def ask_verifiers(self, work: Task, moment: datetime) -> None:
+        notices.ask_verifiers(work, moment)
 
     def passed(self, work: Task, moment: datetime) -> None:
-        if work.verifier is not None:
-            notices.ask_verifiers(work, moment)
-            return
-        submissions.complete(work, work.submitted_by, moment)
-        mirror.follow(workspaces.directory_of(work.workspace))
-        notices.notify_doer(work, "It passed its checks.", moment, by=HUB_AGENT)
+        super().passed(work, moment)
+        if work.status == TaskStatus.COMPLETED:
+            mirror.follow(workspaces.directory_of(work.workspace))
+
+    def notify_completed(self, work: Task, by: By, moment: datetime) -> list[str]:
+        body = "It passed its checks." if by.is_hub else f"{by.name} accepted it."
+        return notices.notify_doer(work, body, moment, by=by.agent_id)
+
+    def notify_returned(self, work: Task, by: By, reasons: str, moment: datetime) -> list[str]:
+        return notices.notify_returned(work, reasons, moment, by=by.agent_id, named=by.name)
 
 
-TASKS = CheckedTasks()
+TASKS = TaskKind()
