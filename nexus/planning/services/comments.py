@@ -18,9 +18,10 @@ from nexus.core.database.store import write
 from nexus.core.limits import within_limit
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, not_found
-from nexus.planning import documents, mirror
+from nexus.planning import mirror
 from nexus.planning.models import Issue, Plan, PlanComment
 from nexus.planning.notices import emit_event
+from nexus.planning.services import plans
 
 QUOTED = 2_000  # characters of an issue's title and decision
 LARGEST_MESSAGE = 1_000_000  # bytes of all comments of a round
@@ -48,13 +49,13 @@ def add(*, project_root: str, issue_id: int | None, text: str, operator: str) ->
     project = workspaces.locate(project_root)
     mirror.import_changes(project)
     with write():
-        plan = _plan(project.workspace_id)
+        plan = plans.active(project.workspace_id)
         drafted = PlanComment(
             comment_id=new_id("comment"),
             workspace_id=project.workspace_id,
             plan_number=plan.number,
             issue_number=issue_id,
-            quote="" if issue_id is None else _quote(plan, issue_id),
+            quote="" if issue_id is None else _quote(plans.issue_of(plan, issue_id)),
             text=text,
             author=operator,
             written_at=now(),
@@ -82,7 +83,7 @@ def send(*, project_root: str, agent_id: str | None, operator: str) -> tuple[str
     project = workspaces.locate(project_root)
     mirror.import_changes(project)
     with write():
-        plan, moment = _plan(project.workspace_id), now()
+        plan, moment = plans.active(project.workspace_id), now()
         drafts = _drafts(plan)
         if not drafts:
             raise NexusError(Code.INVALID_TRANSITION, "No comment on this plan waits to be sent.")
@@ -126,17 +127,7 @@ def answer(*, agent_id: str, comment_id: str, outcome: str, words: str) -> PlanC
     return found
 
 
-def _plan(workspace_id: str) -> Plan:
-    plan = documents.active_plan(workspace_id)
-    if plan is None:
-        raise NexusError(Code.NOT_FOUND, "No active plan session")
-    return plan
-
-
-def _quote(plan: Plan, number: int) -> str:
-    issue = Issue.objects.filter(plan=plan, number=number).first()
-    if issue is None:
-        raise NexusError(Code.NOT_FOUND, f"Issue {number} not found", {"issue_id": number})
+def _quote(issue: Issue) -> str:
     parts = [issue.title, f"Decided: {issue.decision}" if issue.decision else "To be decided."]
     return "\n".join(parts)[:QUOTED]
 

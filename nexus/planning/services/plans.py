@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 
 from django.db.models import Max
 
-from coordination.services.workspaces import ProjectDirectory
 from nexus.core.clock import iso_milliseconds
 from nexus.core.limits import json_within_limit, within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid
@@ -65,7 +64,7 @@ def update(*, project_root: str, action: str, issue_id: int | None, title: str |
     within_limit(title, "title")
     with changing(project_root, by) as change:
         change.adds[PLAN.path] += documents.length(title) if action in ("add", "edit") else 0
-        plan = _active(change.project)
+        plan = active(change.project.workspace_id)
         if action == "add":
             issue = _add_issue(plan, title)
         elif action in ("remove", "reopen", "edit"):
@@ -104,8 +103,8 @@ def decide(
     json_within_limit([summary, how_agents, how_summary, how_agent_ids], "summary")
     with changing(project_root, by) as change:
         change.adds[PLAN.path] += documents.length(summary, how_agents, how_summary, how_agent_ids)
-        plan = _active(change.project)
-        issue = _issue(plan, issue_id)
+        plan = active(change.project.workspace_id)
+        issue = issue_of(plan, issue_id)
         if issue.status == IssueStatus.DECIDED and not again:
             raise NexusError(Code.INVALID_TRANSITION, "This issue is decided; reopen it first.", {"id": issue.number})
         issue.status, issue.decision = IssueStatus.DECIDED, summary
@@ -138,7 +137,7 @@ def add_analysis(
     json_within_limit([role, summary, agent_id], "summary")
     with changing(project_root, by) as change:
         change.adds[PLAN.path] += documents.length(role, summary, agent_id)
-        issue = _issue(_active(change.project), issue_id)
+        issue = issue_of(active(change.project.workspace_id), issue_id)
         entry = {"role": role, "summary": summary, "recorded_at": iso_milliseconds(change.moment)}
         if agent_id is not None:
             entry["agent_id"] = agent_id
@@ -157,14 +156,16 @@ def add_analysis(
     return entry["recorded_at"], len(entries)
 
 
-def _active(project: ProjectDirectory) -> Plan:
-    plan = documents.active_plan(project.workspace_id)
+def active(workspace_id: str) -> Plan:
+    """Return the active plan. Raises NOT_FOUND with the contract's words."""
+    plan = documents.active_plan(workspace_id)
     if plan is None:
         raise NexusError(Code.NOT_FOUND, "No active plan session")
     return plan
 
 
-def _issue(plan: Plan, issue_id: int) -> Issue:
+def issue_of(plan: Plan, issue_id: int) -> Issue:
+    """Return an issue of a plan. Raises NOT_FOUND with the contract's words."""
     issue = plan.issues.filter(number=issue_id).first() if issue_id > 0 else None
     if issue is None:
         raise NexusError(Code.NOT_FOUND, f"Issue {issue_id} not found", {"issue_id": issue_id})
@@ -188,7 +189,7 @@ def _changed_issue(change: Change, plan: Plan, action: str, issue_id: int | None
         raise invalid("issue_id and title are required for edit", field="title" if issue_id is not None else "issue_id")
     if issue_id is None:
         raise invalid(f"issue_id is required for {action}", field="issue_id")
-    issue = _issue(plan, issue_id)
+    issue = issue_of(plan, issue_id)
     if action == "remove":
         plan.issues.filter(number=issue.number).delete()
     elif action == "edit":
