@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime
 
 from django.db.models import Q
@@ -12,10 +12,10 @@ from coordination.services.workspaces import ProjectDirectory
 from handoffs.models import MAX_TITLE
 from handoffs.steps import FinishedTask
 from inbox.monitoring import Picture
-from nexus.planning import mirror, monitoring, selectors
+from nexus.core.operations.errors import Code, NexusError
+from nexus.planning import mirror, monitoring, selectors, submissions
 from nexus.planning.models import STREAM as STREAM  # imported by `handoffs.steps`, too
 from nexus.planning.models import Task, TaskStatus
-from nexus.planning.services import tasks
 
 
 def refresh(project: ProjectDirectory) -> None:
@@ -25,7 +25,10 @@ def refresh(project: ProjectDirectory) -> None:
 
 def find(workspace_id: str, task_id: int) -> str:
     """Return the key of a task of the open cycle. Raises NOT_FOUND."""
-    return tasks.find(workspace_id=workspace_id, number=task_id).task_key
+    task = selectors.numbered(workspace_id, task_id)
+    if task is None:
+        raise NexusError(Code.NOT_FOUND, f"Task id {task_id} not found", {"task_id": task_id})
+    return task.task_key
 
 
 def ready(workspace_id: str) -> set[str]:
@@ -66,21 +69,17 @@ def finished(picture: Picture) -> list[FinishedTask]:
 
 
 def started(task_key: str, project: ProjectDirectory, agent_id: str, moment: datetime) -> None:
-    """Mark the task as in progress, with its agent, in the transaction that claims its handoff."""
-    tasks.follow_handoff(
-        task_key=task_key,
-        project=project,
-        status=TaskStatus.IN_PROGRESS,
-        holder=agent_id,
-        actor=agent_id,
-        moment=moment,
-    )
+    """Begin the task for the agent that claimed its handoff, in that transaction."""
+    _follow(task_key, project, agent_id, lambda task: submissions.start(task, agent_id, moment))
 
 
 def completed(task_key: str, project: ProjectDirectory, agent_id: str, moment: datetime) -> None:
-    """Mark the task as completed in the transaction that completes its handoff."""
-    tasks.follow_handoff(
-        task_key=task_key, project=project, status=TaskStatus.COMPLETED, holder=None, actor=agent_id, moment=moment
+    """Complete the task, or submit its result if that is checked, in the transaction that completes its handoff."""
+    _follow(
+        task_key,
+        project,
+        None,
+        lambda task: submissions.change_status(task, TaskStatus.COMPLETED, agent_id, moment),
     )
 
 
@@ -93,6 +92,17 @@ def returned(task_key: str, project: ProjectDirectory, holder: str | None, actor
     if task.status != TaskStatus.IN_PROGRESS or task.is_submitted:
         Task.objects.filter(pk=task_key).update(held_by=None)
         return
-    tasks.follow_handoff(
-        task_key=task_key, project=project, status=TaskStatus.PENDING, holder=None, actor=actor, moment=moment
-    )
+    _follow(task_key, project, None, lambda task: submissions.change_status(task, TaskStatus.PENDING, actor, moment))
+
+
+def _follow(task_key: str, project: ProjectDirectory, holder: str | None, step: Callable[[Task], object]) -> None:
+    """Set who holds a task and let it take a step. A task of a closed cycle stays as it is."""
+    task = Task.objects.filter(pk=task_key, closed_at=None).first()
+    if task is None:
+        return
+    before = task.status
+    task.held_by = holder
+    task.save(update_fields=["held_by"])
+    step(task)
+    if task.status != before:
+        mirror.follow(project)

@@ -12,9 +12,9 @@ from django.db import connection
 from coordination.services import workspaces
 from nexus.core.clock import now
 from nexus.core.database.store import write
-from nexus.planning import documents, schemas
+from nexus.planning import documents, schemas, work
 from nexus.planning.models import Cycle, Task
-from nexus.planning.services import cycles, tasks
+from nexus.planning.services import cycles
 from tests.planning.conftest import Project
 
 LONG = 20_000  # characters
@@ -25,9 +25,11 @@ pytestmark = pytest.mark.usefixtures("committed")
 def hand_over(nexus: Project, status: str) -> None:
     """Change a task as a handoff does, which holds no lock of the files."""
     place, task = workspaces.locate(str(nexus.root)), Task.objects.get()
-    holder = "bob" if status == "in_progress" else None
     with write():
-        tasks.follow_handoff(task_key=task.pk, project=place, status=status, holder=holder, actor="bob", moment=now())
+        if status == "in_progress":
+            work.started(task.pk, place, "bob", now())
+        else:
+            work.returned(task.pk, place, "bob", None, now())
 
 
 @pytest.fixture
@@ -51,8 +53,8 @@ def test_no_long_text_is_made_inside_a_transaction(nexus: Project, made_inside: 
     nexus.write("state/tasks.json", {"goal": "", "decisions": [], "tasks": tasks})
     nexus.call("task_list")
     nexus.call("task_update", id=1, status="completed")
-    hand_over(nexus, "pending")
-    assert nexus.read("state/tasks.json")["tasks"][0]["status"] == "pending"
+    hand_over(nexus, "in_progress")
+    assert nexus.read("state/tasks.json")["tasks"][0]["status"] == "in_progress"
     nexus.task("Test")
     nexus.call("task_close")
     assert len(nexus.read("history.json")["cycles"][0]["tasks"]) == 2

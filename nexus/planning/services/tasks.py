@@ -14,7 +14,7 @@ from handoffs import checks, lifecycle
 from nexus.core.clock import iso_milliseconds
 from nexus.core.limits import json_within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid
-from nexus.planning import documents, mirror, notices, rules, selectors, submissions
+from nexus.planning import documents, notices, rules, selectors, submissions
 from nexus.planning.models import Board, Task
 from nexus.planning.notices import emit_event
 from nexus.planning.schemas import MOST_TASKS, TASKS, has_later_owner
@@ -194,36 +194,3 @@ def _move(task: Task, status: str, actor: str | None, moment: datetime) -> None:
     """Give a task another status, and notify its holder. Call it inside a change."""
     if submissions.change_status(task, status, actor, moment):
         notices.notify_holder(task, actor, moment)
-
-
-# For `handoffs.steps`: the tasks that handoffs carry.
-
-
-def find(*, workspace_id: str, number: int) -> Task:
-    """Return the task of the open cycle. Raises NOT_FOUND."""
-    task = selectors.numbered(workspace_id, number)
-    if task is None:
-        raise NexusError(Code.NOT_FOUND, f"Task id {number} not found", {"task_id": number})
-    return task
-
-
-def follow_handoff(
-    *, task_key: str, project: ProjectDirectory, status: str, holder: str | None, actor: str | None, moment: datetime
-) -> None:
-    """Set status and holder of a task in the transaction of the handoff that carries it. If its result is checked,
-    completing the handoff submits it.
-
-    A task of a closed cycle stays as it is.
-    """
-    task = Task.objects.filter(pk=task_key, closed_at=None).first()
-    if task is None:
-        return
-    before = task.status
-    task.held_by = holder
-    task.save(update_fields=["held_by"])
-    if holder is not None:
-        submissions.start(task, actor, moment)
-    else:
-        submissions.change_status(task, status, actor, moment)
-    if task.status != before:
-        mirror.follow(project)
