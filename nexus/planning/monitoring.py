@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Subquery
+from django.db.models.functions import Coalesce
 
 from coordination.models import Workspace
 from handoffs import verifiers
 from handoffs.steps import SubmittedWork, in_review
 from inbox.monitoring import Picture
 from nexus.planning import rules, schemas, selectors
-from nexus.planning.models import Cycle, Issue, IssueStatus, Plan, Task, TaskCheckRun, TaskStatus
+from nexus.planning.models import Cycle, Issue, IssueStatus, Task, TaskCheckRun, TaskStatus
 
 READY = "ready"  # pending, and all dependencies are met
 
@@ -39,57 +40,25 @@ class Work:
         return self.task.held_by or self.task.owner or ""
 
 
-class Counted(NamedTuple):
-    """The number of rows, and how many of them are done."""
-
-    total: int
-    done: int
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A workspace that has or had a plan."""
-
-    workspace: Workspace
-    topic: str
-    issues: Counted
-    tasks: Counted
-    cycles: int
-
-
-def list_projects(limit: int) -> list[Listed]:
-    """Return the workspaces with a plan, tasks or a history, newest activity first."""
-    tasks = Task.objects.filter(closed_at=None)
-    cycles = Cycle.objects.in_history()
-    rows = list(
-        Workspace.objects.filter(
-            Q(pk__in=Plan.objects.values("pk"))
-            | Q(pk__in=tasks.values("workspace"))
-            | Q(pk__in=cycles.values("workspace"))
-        ).order_by("-last_seen_at")[:limit]
+def list_projects(limit: int) -> QuerySet[Workspace]:
+    """Return the workspaces with a plan, tasks or a history, newest activity first, each with the `topic` of its plan
+    and how many issues are `undecided`, tasks `unfinished` and `cycles_closed`."""
+    undecided = Issue.objects.filter(plan=OuterRef("pk"), status=IssueStatus.PENDING)
+    open_tasks = Task.objects.filter(workspace=OuterRef("pk"), closed_at=None)
+    cycles = Cycle.objects.in_history().filter(workspace=OuterRef("pk"))
+    planned = Q(plan__isnull=False) | Q(Exists(open_tasks)) | Q(Exists(cycles))
+    rows = Workspace.objects.filter(planned).annotate(
+        topic=F("plan__topic"),
+        undecided=_number(undecided, "plan"),
+        unfinished=_number(open_tasks.exclude(status=TaskStatus.COMPLETED), "workspace"),
+        cycles_closed=_number(cycles, "workspace"),
     )
-    workspaces = [row.pk for row in rows]
-    topics = dict(Plan.objects.filter(pk__in=workspaces).values_list("pk", "topic"))
-    issues = _counted(Issue.objects.filter(plan__in=workspaces), "plan", status=IssueStatus.DECIDED)
-    work = _counted(tasks.filter(workspace__in=workspaces), "workspace", status=TaskStatus.COMPLETED)
-    past = _counted(cycles.filter(workspace__in=workspaces), "workspace")
-    none = Counted(0, 0)
-    return [
-        Listed(
-            row,
-            topics.get(row.pk, ""),
-            issues.get(row.pk, none),
-            work.get(row.pk, none),
-            past.get(row.pk, none).total,
-        )
-        for row in rows
-    ]
+    return rows.order_by("-last_seen_at")[:limit]
 
 
-def _counted(rows: QuerySet[Any], by: str, **done: str) -> dict[str, Counted]:
-    """Count rows by workspace, and how many of them are done."""
-    counted = rows.values_list(by).annotate(total=Count("pk"), done=Count("pk", filter=Q(**done))).order_by()
-    return {workspace_id: Counted(total, many) for workspace_id, total, many in counted}
+def _number(rows: QuerySet[Any], by: str) -> Coalesce:
+    """Return the number of rows as a column; `by` is the reference by which they are found."""
+    return Coalesce(Subquery(rows.order_by().values(by).annotate(number=Count("pk")).values("number")), 0)
 
 
 def work(workspace_id: str) -> list[Work]:

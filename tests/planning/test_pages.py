@@ -78,7 +78,8 @@ def send(browser: Browser, path: str, **form: Any) -> str:
 
 def test_it_lists_the_workspaces_where_something_is_planned(project: Project, browser: Browser) -> None:
     text = page(browser, "?workspace=")
-    assert "Parser" in text and "1 of 2" in text and "0 of 3" in text and f"?workspace={place()}" in text
+    row = re.sub(r"<[^>]*>", " ", text.split("<tbody>")[1].split("</tbody>")[0]).split()
+    assert "Parser" in row and row[-3:] == ["1", "3", "0"] and f"?workspace={place()}" in text
 
 
 def test_it_says_so_where_nothing_is_planned(nexus: Project, browser: Browser) -> None:
