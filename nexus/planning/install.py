@@ -23,8 +23,8 @@ from nexus.core import foreign_files
 from nexus.core.clients import SUBAGENTS, TOOLS
 from nexus.core.files import Change
 from nexus.core.operations.errors import Code, NexusError
-from nexus.planning.catalog.capability_map import tools
 from nexus.planning.catalog.bundled import Agent
+from nexus.planning.catalog.capability_map import tools
 
 MARK = re.compile(r"\A(---\n)?# Written by `nexus planning install` \(sha256:([0-9a-f]{64})\)\n")
 LARGEST = 2**20  # bytes of a file that are read

@@ -110,14 +110,6 @@ class HistoryDocument(TypedDict):
     extra: NotRequired[Extra]
 
 
-class RuntimeDocument(TypedDict):
-    __pydantic_config__ = STRICT  # type: ignore[misc]
-
-    teams_enabled: bool
-    session_started_at: str
-    plugin_version: Annotated[str, Field(min_length=1)]
-
-
 class TrackedAgent(TypedDict):
     __pydantic_config__ = STRICT  # type: ignore[misc]
 
@@ -344,7 +336,6 @@ CYCLE = Shape(
 PLAN: StateFile[PlanDocument] = StateFile(directory.PLAN, _PLAN)
 TASKS: StateFile[TasksDocument] = StateFile(directory.TASKS, _TASKS)
 HISTORY: StateFile[HistoryDocument] = StateFile(directory.HISTORY, Shape(HistoryDocument, "cycles", CYCLE, MOST_CYCLES))
-RUNTIME: StateFile[RuntimeDocument] = StateFile(directory.RUNTIME, Shape(RuntimeDocument))
 TRACKER: StateFile[list[TrackedAgent]] = StateFile(directory.AGENTS, Shape(list[TrackedAgent]))
 
 

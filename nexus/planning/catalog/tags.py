@@ -7,25 +7,17 @@ and `inline code` contain none. It must be spelled exactly as in the vocabulary.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from nexus.planning.catalog.bundled import BundledTag
 
 ANY = "*"  # stands for every variant
 MAX_VARIANT = 64  # characters
 FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 INLINE_CODE = re.compile(r"`[^`]*`")
 MARK = re.compile(rf"(?:^|(?<=\s))\[([a-z][a-z0-9_-]*)(?::([^\[\]\s:]{{1,{MAX_VARIANT}}}))?\](?!\()")
-
-
-class TagLike(Protocol):
-    """The attributes of a vocabulary's tag that are needed here."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def trigger(self) -> str: ...
-    @property
-    def variants(self) -> Sequence[str]: ...
 
 
 class Found(NamedTuple):
@@ -36,7 +28,7 @@ class Found(NamedTuple):
     rest: str
 
 
-def find_tags(text: str, tags: Iterable[TagLike]) -> list[Found]:
+def find_tags(text: str, tags: Iterable[BundledTag]) -> list[Found]:
     """Return the tags of a vocabulary in a text, in the text's order. Never raises; linear in the text's length."""
     whole = {tag.trigger: tag for tag in tags}
     hits: list[tuple[re.Match[str], str, str | None]] = []
