@@ -119,25 +119,17 @@ GEMINI_TOOLS = (  # Gemini CLI takes a list of allowed tools, and none of forbid
 )
 
 
-@dataclass(frozen=True)
-class Surroundings:
-    """What an agent's file says of our server: its tools, and how Codex reaches it (None: its entry is unknown)."""
-
-    operations: Sequence[str]
-    server: Mapping[str, Any] | None = None
-
-
-def render(client: str, agent: Agent, disallowed: Sequence[str], around: Surroundings) -> str:
-    """Return the text of the agent's file."""
+def render(client: str, agent: Agent, disallowed: Sequence[str], operations: Sequence[str]) -> str:
+    """Return the text of the agent's file. `operations` are the tools of our server."""
     prompt = f"{agent.body.rstrip()}\n\n{_names(client, disallowed)}"
     if client == "codex":
-        return _toml(agent, prompt, disallowed, around.server)
+        return _toml(agent, prompt, disallowed)
     fields: dict[str, Any] = {"description": agent.description}
     if client != "opencode":  # OpenCode takes the agent's name from the file
         fields = {"name": agent.id, **fields}
     if models := SUBAGENTS[client].models:
         fields["model"] = models[agent.model_tier]
-    fields |= _withheld(client, disallowed, around.operations)
+    fields |= _withheld(client, disallowed, operations)
     return f"---\n{yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=ONE_LINE)}---\n\n{prompt}"
 
 
@@ -169,7 +161,7 @@ def _edits_nothing(client: str, disallowed: Sequence[str]) -> bool:
     return not set(tools(client, ["file_modification"])).isdisjoint(disallowed)
 
 
-def _toml(agent: Agent, prompt: str, disallowed: Sequence[str], server: Mapping[str, Any] | None) -> str:
+def _toml(agent: Agent, prompt: str, disallowed: Sequence[str]) -> str:
     document = tomlkit.document()
     document["name"] = agent.id
     document["description"] = agent.description
@@ -177,7 +169,4 @@ def _toml(agent: Agent, prompt: str, disallowed: Sequence[str], server: Mapping[
     if _edits_nothing("codex", disallowed):
         document["sandbox_mode"] = "read-only"
     document["developer_instructions"] = tomlkit.string(prompt, multiline=True)
-    prefix = TOOLS["codex"].ours.format("")
-    if server and (ours := [tool.removeprefix(prefix) for tool in disallowed if tool.startswith(prefix)]):
-        document["mcp_servers"] = {"nexus": {**server, "disabled_tools": ours}}
     return tomlkit.dumps(document)

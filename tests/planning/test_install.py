@@ -22,7 +22,7 @@ from nexus.hooks.management.commands import hook
 from nexus.planning import install
 from nexus.planning.catalog import bundled
 from nexus.planning.catalog.capability_map import disallowed
-from nexus.planning.install import Surroundings, render
+from nexus.planning.install import render
 from tests.acceptance.processes import nexus
 
 AGENTS = bundled.agents()
@@ -186,46 +186,6 @@ def test_it_writes_for_the_user_where_that_is_wanted(client: str, planning: Plan
     assert {name for name in tree(tmp_path / "user") if not name.startswith(".config")} == set(before)
 
 
-def test_it_takes_from_codex_s_entry_how_the_server_is_reached_and_no_key(planning: Planning) -> None:
-    config = planning.root / ".codex" / "config.toml"
-    config.parent.mkdir()
-    config.write_text(
-        '[mcp_servers.nexus]\nurl = "http://127.0.0.1:1/mcp"\nbearer_token_env_var = "KEY"\n'
-        '[mcp_servers.nexus.http_headers]\nAuthorization = "Bearer nxs_secret"\n'
-    )
-    planning.install("codex")
-    assert head(planning.agent("architect", "codex"))["mcp_servers"] == {
-        "nexus": {"url": "http://127.0.0.1:1/mcp", "disabled_tools": ["task_add", "task_close", "task_update"]}
-    }
-    assert not planning.told
-
-
-def test_it_takes_no_address_that_has_a_key_in_it(planning: Planning) -> None:
-    config = planning.root / ".codex" / "config.toml"
-    config.parent.mkdir()
-    key = "nxs_" + "a1B2" * 12
-    config.write_text(f'[mcp_servers.nexus]\nurl = "http://127.0.0.1:1/mcp?key={key}"\n')
-    planning.install("codex")
-    assert "mcp_servers" not in head(planning.agent("architect", "codex"))
-
-
-def test_it_says_when_codex_does_not_know_the_server(planning: Planning) -> None:
-    planning.install("codex")
-    assert "nexus connect --client codex" in planning.told
-    assert "mcp_servers" not in head(planning.agent("architect", "codex"))
-
-
-@pytest.mark.parametrize("text", ["a = ", "mcp_servers = 3", "\x00"])
-def test_it_refuses_a_codex_configuration_that_it_cannot_read(text: str, planning: Planning) -> None:
-    config = planning.root / ".codex" / "config.toml"
-    config.parent.mkdir()
-    config.write_text(text)
-    before = tree(planning.root)
-    assert planning.install("codex") == 1
-    assert "[nexus] CONFIG_ERROR" in planning.told and "config.toml" in planning.told
-    assert tree(planning.root) == before
-
-
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 
 
@@ -233,7 +193,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=4
 def test_any_description_comes_through_whole(client: str, description: str, role: str) -> None:
     agent = AGENTS[role]._replace(description=description)
     withheld = disallowed(agent, client, ["no_shell_exec"])
-    text = install.marked(render(client, agent, withheld, Surroundings(["ping"], {"url": "http://x"})))
+    text = install.marked(render(client, agent, withheld, ["ping"]))
     if client == "codex":
         read = tomllib.loads(text)
         prompt = read["developer_instructions"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from nexus.core.cli import EXIT_CODES, Group, add_project_root
-from nexus.core.clients import CLIENTS, HOOKED, SUBAGENTS
+from nexus.core.clients import HOOKED, SUBAGENTS
 from nexus.core.config import flag
 from nexus.core.files import Change
 from nexus.core.logs import redact
@@ -37,13 +36,9 @@ from nexus.hooks.setup import (
 from nexus.planning import install
 from nexus.planning.catalog import bundled
 from nexus.planning.catalog.capability_map import disallowed
-from nexus.planning.install import Plan, Surroundings, render
+from nexus.planning.install import Plan, render
 
 NO_HOOKS = "This client has no hooks that call a command: tags, resume decisions and gates do not work in it."
-NO_SERVER = (
-    "Codex withholds tools of ours only from agents whose file says how the server is reached, and its entry was not "
-    "found: run `nexus connect --client codex` and then this again. The hooks' gate refuses those calls meanwhile."
-)
 KEPT = "The hooks were installed for an agent of their own (--agent); `nexus hook` changes them."
 
 
@@ -136,15 +131,11 @@ class Command(VerbsCommand):
         also = _additions(options["also"])
         if strange := set(also) - set(bundled.agents()):
             raise invalid(f"--also: the catalog has no agent {min(strange)!r}.", field="also")
-        around = Surroundings(
-            sorted({each.name for toolset in TOOLSETS.values() for each in toolset.tools}),
-            _codex_server(root, options["scope"]) if client == "codex" else None,
-        )
+        operations = sorted({each.name for toolset in TOOLSETS.values() for each in toolset.tools})
         wanted = {}
         for agent in bundled.agents().values():
-            text = render(client, agent, disallowed(agent, client, also[agent.id]), around)
+            text = render(client, agent, disallowed(agent, client, also[agent.id]), operations)
             wanted[agent.id + SUBAGENTS[client].suffix] = install.marked(text)
-        notes = [NO_SERVER] if client == "codex" and around.server is None else []
 
         def put(document: Any) -> None:
             line = configuration.installed(document, client)
@@ -155,7 +146,7 @@ class Command(VerbsCommand):
 
         if client in HOOKED:
             remind_of_password(self)
-        return self._carry_out(options, _setup(options, root, wanted, put, notes))
+        return self._carry_out(options, _setup(options, root, wanted, put, []))
 
     def uninstall(self, options: Mapping[str, Any]) -> int:
         client, notes = options["client"], []
@@ -282,20 +273,3 @@ def _as_data(setup: Setup, options: Mapping[str, Any]) -> dict[str, Any]:
         "left": [{"file": str(file), "why": why} for file, why in setup.agents.left.items()],
         "notes": setup.notes,
     }
-
-
-def _codex_server(root: Path, scope: str) -> dict[str, Any] | None:
-    """Return how Codex reaches Nexus, from its own configuration; None where that does not say. Raises CONFIG_ERROR."""
-    known = CLIENTS["codex"]
-    for path in [known.user_file] if scope == "user" else [known.project_file, known.user_file]:
-        assert path is not None, "Codex has both"
-        file = clients.locate(path, root)
-        try:
-            entry = tomllib.loads(configuration.read(file) or "").get(known.servers, {}).get(clients.SERVER)
-        except (ValueError, AttributeError):
-            configuration.refuse(file, "is not well-formed TOML")
-        if isinstance(entry, dict):
-            # Without key and headers: the agent's file names the server, and Codex adds the rest from its entry.
-            address = {name: entry[name] for name in ("command", "args", "url") if name in entry}
-            return address if address and redact(str(address)) == str(address) else None
-    return None
