@@ -16,10 +16,6 @@ class PlanningConfig(NexusAppConfig):
     clock_columns = {"plan_tasks": "updated_at"}
     commands = {
         "plan_status": "nexus plan",
-        "plan_comments": "nexus plan comments",
-        "plan_comment_add": "nexus plan comment",
-        "plan_comment_remove": "nexus plan remove-comment",
-        "plan_comments_send": "nexus plan send",
         "history_search": "nexus plan history",
         "task_list": "nexus tasks",
         "task_add": "nexus tasks create",

@@ -1,4 +1,4 @@
-"""`nexus plan`: the plan with its issues and comments, and earlier cycles."""
+"""`nexus plan`: the plan with its issues, and earlier cycles."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Any
 from nexus.core.cli import NOTHING
 from nexus.core.verbs import Option, Row, Verb, VerbsCommand
 
-COMMENT = Option("comment_id", help="Its comment_id, as `nexus plan comments` shows it.")
 QUERY = Option("query", "TEXT", "Only cycles that contain this text, in any case.")
 
 
 class Command(VerbsCommand):
     toolset = "planning"
-    help = "Show a project's plan and its earlier cycles; comment on it."
+    help = "Show a project's plan and its earlier cycles."
 
     def verbs(self) -> Sequence[Verb]:
         return (
@@ -43,42 +42,6 @@ class Command(VerbsCommand):
                     "decisions": _decisions,
                 },
                 examples=["nexus plan history", 'nexus plan history "cache key" --last 3 --json'],
-            ),
-            Verb(
-                "comments",
-                operation="plan_comments",
-                options=["project_root"],
-                rows="comments",
-                columns={
-                    "comment": "comment_id",
-                    "about": lambda row: f"issue {row['issue_id']}" if row["issue_id"] else "all of it",
-                    "by": "author",
-                    "text": "text",
-                    "state": lambda row: row["outcome"] or ("sent" if row["sent_at"] else "draft"),
-                    "answer": "words",
-                },
-                examples=["nexus plan comments", "nexus plan comments --json"],
-                nothing="nobody commented on it",
-            ),
-            Verb(
-                "comment",
-                operation="plan_comment_add",
-                words=[Option("text", spelled="TEXT", help="What you say.")],
-                options=[Option("issue_id", "--issue", "The issue; none: all of the plan."), "project_root"],
-                examples=['nexus plan comment "Why not sha512?" --issue 1'],
-            ),
-            Verb(
-                "remove-comment",
-                operation="plan_comment_remove",
-                words=[COMMENT],
-                each=True,
-                examples=["nexus plan remove-comment comment_…"],
-            ),
-            Verb(
-                "send",
-                operation="plan_comments_send",
-                options=[Option("agent_id", "--to", "Who gets them; else who holds the plan."), "project_root"],
-                examples=["nexus plan send", "nexus plan send --to lead"],
             ),
         )
 
