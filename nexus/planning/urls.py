@@ -46,5 +46,4 @@ PAGES = (
         views.remove_comment,
         words={"plan_comment_remove": "Remove"},
     ),
-    Page("task_new", "plan/<id:workspace_id>/task/", views.new_task, words={"task_add": "New task"}),
 )

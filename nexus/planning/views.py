@@ -21,13 +21,12 @@ from handoffs.models import Handoff
 from nexus.core.operations import runner
 from nexus.core.operations.parameters import whole_number
 from nexus.core.operations.replies import ENVELOPE, Body
-from nexus.planning import documents, monitoring, schemas
+from nexus.planning import monitoring, schemas
 from nexus.planning.forms import (
     CommentForm,
     DecideForm,
     SendForm,
     StatusForm,
-    TaskForm,
 )
 from nexus.planning.models import Board, Cycle, Issue, Plan, PlanComment, Task, TaskStatus
 from nexus.planning.monitoring import READY, Work
@@ -304,52 +303,17 @@ def _searched(issue: dict[str, dict[str, str]]) -> list[tuple[str, str]]:
     return [(name, said.get(name, "")) for name in dict.fromkeys([*issue.get("how_agents", []), *said])]
 
 
-FIELDS = ("title", "context", "deps", "verifier", *documents.TASK_FIELDS)
 CARRIED = 20  # handoffs of a task that are listed
 CLOSED = "The cycle of this task was closed; its number is another task's now, and nothing was changed."
 
 
-def new_task(request: HttpRequest, workspace_id: str) -> HttpResponse:
-    """Add a task; a form that is sent twice adds one."""
-    workspace = get_object_or_404(Workspace, pk=workspace_id)
-    current = Task.objects.current(workspace_id)
-    last = current.order_by("-number").values_list("number", flat=True).first()
-    form = TaskForm(posted(request), initial={"seen": last or 0}, agents=_agents())
-    if form.is_valid():
-        given, known = form.given(), form.cleaned_data["seen"]
-        added = (
-            current.filter(number__gt=known, title=given["title"], context=given["context"])
-            if known is not None
-            else None
-        )
-        if added is not None and added.exists():
-            return to_plan(workspace_id, "#tasks")
-        if operate_on(workspace, request, "task_add", "The task is added.", form, **given)["ok"]:
-            return to_plan(workspace_id, "#tasks")
-    return render(request, "planning/task_form.html", "New task", workspace=workspace, form=form)
-
-
 def task(request: HttpRequest, task_key: str) -> HttpResponse:
-    """Show a task with its relations; POST stores the fields that were changed."""
+    """Show a task with its relations."""
     row = get_object_or_404(Task.objects.select_related("workspace"), pk=task_key)
     problem = ""
-    if request.method != "POST" and row.closed_at is None:
+    if row.closed_at is None:
         problem = trouble(request, row.workspace)
         row = get_object_or_404(Task.objects.select_related("workspace"), pk=task_key)  # numbers as in the files
-    initial = {name: getattr(row, name) for name in FIELDS}
-    initial["acceptance_criteria"] = "\n".join(row.acceptance_criteria or ())
-    form = TaskForm(posted(request), initial=initial, agents=_agents())
-    if form.is_valid():
-        changes = form.changes()
-        if not changes:
-            messages.info(request, "Nothing was changed.")
-            return redirect("admin:task", task_key)
-        if row.closed_at is not None:
-            messages.error(request, CLOSED)
-            return redirect("admin:task", task_key)
-        given = {"id": row.number, **changes}
-        if operate_on(row.workspace, request, "task_edit", "The task is changed.", form, **given)["ok"]:
-            return redirect("admin:task", task_key)
     carried = Handoff.objects.filter(task_key=task_key).defer("payload", "result").order_by("-created_event_id")
     return render(
         request,
@@ -358,7 +322,6 @@ def task(request: HttpRequest, task_key: str) -> HttpResponse:
         about=row.title,
         task=row,
         problem=problem,
-        form=form,
         handoffs=carried[:CARRIED],
         verifier=describe_verifier(row.verifier) if row.verifier else "",
         **check_runs.shown(row.check_runs.all()),

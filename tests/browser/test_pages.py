@@ -36,7 +36,6 @@ PAGES = {
     "plan_issue": "/admin/plan/issues/{issue}/",
     "plan_cycle": "/admin/plan/cycles/{cycle}/",
     "task": "/admin/plan/tasks/{task}/",
-    "task_new": "/admin/plan/{workspace}/task/",
     "questions": "/admin/questions/",
     "question": "/admin/questions/{question}/",
     "files": "/admin/files/",

@@ -90,7 +90,7 @@ def addresses(ids: Ids) -> list[str]:
         *("/admin/files/", f"/admin/files/{ids['reservation']}/"),
         *("/admin/timeline/", f"/admin/timeline/?span={ids['open']}.1"),
         *("/admin/plan/", f"/admin/plan/?workspace={ids['workspace']}"),
-        *(f"/admin/plan/{ids['workspace']}/{act}/" for act in ("close", "task")),
+        f"/admin/plan/{ids['workspace']}/close/",
         *(f"/admin/plan/{what}s/{ids[what]}/" for what in ("issue", "task", "cycle")),
         *("/admin/planning/task/", "/admin/planning/cycle/", f"/admin/planning/cycle/{ids['cycle']}/change/"),
         *("/admin/notices/", "/admin/forges/", "/admin/webhooks/", f"/admin/webhooks/{ids['webhook']}/"),

@@ -38,7 +38,17 @@ FIELDS = (  # of a new task
     *CHECKS,
     "project_root",
 )
-EDITED = ("title", "context", "acceptance", "approach", "risk", "owner", *CHECKS, "project_root")
+EDITED = (
+    "title",
+    "context",
+    Option("deps", "--dep"),
+    "acceptance",
+    "approach",
+    "risk",
+    "owner",
+    *CHECKS,
+    "project_root",
+)
 
 
 class Command(VerbsCommand):
