@@ -25,7 +25,6 @@ from handoffs.models import (
     HandoffQuerySet,
     HandoffStatus,
     can_start,
-    counted_elsewhere,
 )
 from inbox.monitoring import Picture
 from nexus.core.clock import iso
@@ -47,7 +46,7 @@ class Verdict(NamedTuple):
 
 def _submitted(picture: Picture, each: int) -> Found:
     """Find submitted handoffs that an operator must decide about, and those that nobody else decided about in time."""
-    rows = _rows(picture, HandoffStatus.SUBMITTED).exclude(pk__in={pk for find in counted_elsewhere for pk in find()})
+    rows = _rows(picture, HandoffStatus.SUBMITTED).select_related("workspace")
     found, or_more = verifiers.for_person(CheckRun, "handoff", rows, picture)
     needs = [AttentionItem(row.title, why, row.pk, since=row.since) for row, why in found[:each]]
     return Found(len(found), needs, or_more)

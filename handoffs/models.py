@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -23,7 +23,6 @@ from nexus.core.operations.caller import OPERATOR_AGENT
 STREAM = "handoff"  # of the log
 STREAMS = {STREAM: "the life of handoffs"}
 MAX_TITLE = 200  # characters
-counted_elsewhere: list[Callable[[], Collection[str]]] = []  # find submitted handoffs that another app's needs count
 
 
 class HandoffQuerySet(models.QuerySet["Handoff"]):
@@ -79,6 +78,7 @@ class VerifiedWork:
     """Work whose result counts once its checks passed or its verifier accepted it: a handoff, or a task."""
 
     pk: Any
+    workspace: Any
     verifier: Any  # as `lifecycle.parse_verifier` returns it
 
     @property

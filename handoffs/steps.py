@@ -13,7 +13,7 @@ from coordination.log.emit import emit
 from coordination.models import Event
 from coordination.services import workspaces
 from coordination.services.workspaces import ProjectDirectory
-from handoffs.models import STREAM, CheckedWork, Handoff
+from handoffs.models import STREAM, CheckedWork, Handoff, VerifiedWork
 from nexus.core.database.prepared import Select, Slot, Update
 from nexus.core.operations.caller import HUB_AGENT, OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, not_found
@@ -229,24 +229,17 @@ def finished_tasks(picture: Picture) -> list[FinishedTask]:
     return work().finished(picture) if _registered else []
 
 
-class SubmittedWork(NamedTuple):
-    """A result that was submitted."""
-
-    doer: str | None
-    project_root: str
-    submitted_at: datetime
+_in_review: list[Callable[[Sequence[VerifiedWork]], Sequence[bool]]] = []
 
 
-_in_review: list[Callable[[Sequence[SubmittedWork]], Sequence[bool]]] = []
-
-
-def register_reviews(in_review: Callable[[Sequence[SubmittedWork]], Sequence[bool]]) -> None:
+def register_reviews(in_review: Callable[[Sequence[VerifiedWork]], Sequence[bool]]) -> None:
     """Register the app that knows which worktrees wait for review."""
     _in_review[:] = [in_review]
 
 
-def in_review(works: Sequence[SubmittedWork]) -> Sequence[bool]:
-    """Return for each work whether the worktree that it was done in waits for review, and is counted as that."""
+def in_review(works: Sequence[VerifiedWork]) -> Sequence[bool]:
+    """Return for each submitted work whether the worktree that it was done in waits for review, and is counted as
+    that."""
     return _in_review[0](works) if _in_review else [False] * len(works)
 
 

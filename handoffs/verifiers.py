@@ -16,6 +16,7 @@ from handoffs import check_runs, lifecycle
 from handoffs.debts import PATIENCE
 from handoffs.lifecycle import OPERATOR
 from handoffs.models import AbstractCheckRun, CheckState, VerifiedWork
+from handoffs.steps import in_review
 from inbox.monitoring import Picture
 from nexus.core.operations.caller import OPERATOR_AGENT
 
@@ -36,8 +37,9 @@ def to_ask(work: VerifiedWork, moment: datetime) -> list[str]:
 def for_person(
     checked: type[AbstractCheckRun], column: str, submitted: QuerySet[Any, W], picture: Picture
 ) -> tuple[list[tuple[W, str]], bool]:
-    """Return those of the submitted works, which are sorted, that wait for a person, each with the reason; and whether
-    there are more than were examined. The runs of their checks are `checked`, and name them in a `column`.
+    """Return those of the submitted works, which are sorted, that wait for a person and for no review of a worktree,
+    each with the reason; and whether there are more than were examined. The runs of their checks are `checked`, and
+    name them in a `column`.
 
     A person decides where an operator is the verifier or nobody else may verify, where checks failed too often or
     cannot run, and where a verifier let it wait for long.
@@ -49,7 +51,10 @@ def for_person(
     run_of = {getattr(run, f"{column}_id"): run for run in runs}
     team = [state.agent.profile for state in picture.agents] if examined else []
     whys = ((work, _why_person(work, run_of.get(work.pk), team, picture.moment)) for work in examined)
-    return [(work, why) for work, why in whys if why is not None], len(examined) == EXAMINED
+    found = [(work, why) for work, why in whys if why is not None]
+    reviewed = in_review([work for work, _ in found])
+    waiting = [each for each, is_reviewed in zip(found, reviewed, strict=True) if not is_reviewed]
+    return waiting, len(examined) == EXAMINED
 
 
 def _why_person(

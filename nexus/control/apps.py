@@ -11,7 +11,7 @@ from nexus.core.operations.errors import Code, NexusError
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from handoffs.steps import SubmittedWork
+    from handoffs.models import VerifiedWork
     from nexus.core.contributions import Address, BrowserNotification, Endpoint, Figure, StartedBy
     from nexus.core.operations.caller import Caller
     from nexus.core.operations.registry import Operation
@@ -87,21 +87,14 @@ class ControlConfig(NexusAppConfig):
     def ready(self) -> None:
         from coordination import overlong
         from handoffs import steps
-        from handoffs.models import counted_elsewhere
         from nexus.control.models import Question
 
-        def under_review() -> Sequence[str]:
-            from nexus.control.attention import under_review
-
-            return under_review()
-
-        def in_review(works: Sequence[SubmittedWork]) -> Sequence[bool]:
+        def in_review(works: Sequence[VerifiedWork]) -> Sequence[bool]:
             from nexus.control.review.reviews import in_review
 
             return in_review(works)
 
         runner.checks.append(_check_ceiling)
-        counted_elsewhere.append(under_review)
         steps.register_reviews(in_review)
         overlong.register(
             "questions",

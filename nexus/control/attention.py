@@ -176,12 +176,6 @@ def _for_review(picture: Picture, each: int) -> Found:
     return Found(len(rows), needs)
 
 
-def under_review() -> list[str]:
-    """Return the handoffs whose work waits for review."""
-    rows = PoolWorktree.objects.for_review().select_related("agent")
-    return [handoff.pk for handoff in reviews.handoffs_of([row.agent for row in rows]).values()]
-
-
 def _sizes(found: reviews.Waiting) -> str:
     row, count = found.row, found.unblocks
     files = f"{row.changed_files} file{'s' * (row.changed_files != 1)}, +{row.added} −{row.removed}"

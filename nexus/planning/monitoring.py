@@ -11,7 +11,6 @@ from django.db.models.functions import Coalesce
 
 from coordination.models import Workspace
 from handoffs import verifiers
-from handoffs.steps import SubmittedWork, in_review
 from inbox.monitoring import Picture
 from nexus.planning import rules, schemas, selectors
 from nexus.planning.models import Cycle, Issue, IssueStatus, Task, TaskCheckRun, TaskStatus
@@ -141,6 +140,4 @@ def for_person(picture: Picture) -> tuple[list[tuple[Task, str]], bool]:
     rows = Task.objects.submitted().order_by("submitted_at", "task_key").select_related("workspace")
     rows = rows.filter(workspace=picture.workspace) if picture.workspace else rows
     light = rows.defer("context", "approach", "acceptance", "risk", "extra")
-    found, or_more = verifiers.for_person(TaskCheckRun, "task", light, picture)
-    works = [SubmittedWork(task.doer, task.workspace.root_realpath, task.since) for task, _ in found]
-    return [each for each, reviewed in zip(found, in_review(works), strict=True) if not reviewed], or_more
+    return verifiers.for_person(TaskCheckRun, "task", light, picture)

@@ -304,10 +304,6 @@ def test_its_page_shows_the_receipts_and_takes_the_verdict(done: Project, browse
     sent = {"do": "task_approve", "on": f"{task.pk}.{task.claim_epoch}", "next": address}
     assert "accepted" in shown(browser.post("/admin/act/", sent, follow=True))
     assert status(done) == "completed"
-    given = {"title": "Write", "context": "Why.", "acceptance_criteria": "file:a\r\n\r\nIt reads well.", "verifier": ""}
-    browser.post(address, given)
-    task.refresh_from_db()
-    assert (task.acceptance_criteria, task.verifier) == (["file:a", "It reads well."], "creator")
 
 
 def test_of_many_results_the_newest_are_shown(done: Project, browser: Client) -> None:

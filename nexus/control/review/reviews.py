@@ -32,8 +32,8 @@ from coordination.models import Event
 from coordination.services import workspaces
 from handoffs import selectors, steering
 from handoffs import services as handoffs
-from handoffs.models import HELD, Handoff, HandoffStatus
-from handoffs.steps import By, FinishedTask, SubmittedWork, count_waiting_tasks, finished_tasks, refresh_plan
+from handoffs.models import HELD, Handoff, HandoffStatus, VerifiedWork
+from handoffs.steps import By, FinishedTask, count_waiting_tasks, finished_tasks, refresh_plan
 from handoffs.verdicts import HANDOFFS
 from inbox.monitoring import Picture
 from nexus.control.agents import pool, turns
@@ -107,18 +107,18 @@ def desk() -> list[Waiting | FinishedTask]:
     return sorted(found, key=lambda each: (-each.unblocks, each.since))
 
 
-def in_review(works: Sequence[SubmittedWork]) -> list[bool]:
+def in_review(works: Sequence[VerifiedWork]) -> list[bool]:
     """Return for each result whether it waits for review in a worktree: that of the agent that did it, for the same
     project."""
-    doers = {work.doer for work in works if work.doer}
+    doers = {work.doers[0] for work in works if work.doers[0]}
     rows = PoolWorktree.objects.for_review().filter(agent__agent_id__in=doers).select_related("agent")
     found = list(rows) if doers else []
     return [any(_holds(row, work) for row in found) for work in works]
 
 
-def _holds(row: PoolWorktree, work: SubmittedWork) -> bool:
-    there = rules.within(work.project_root, (row.origin, row.path))
-    return there and row.agent.agent_id == work.doer and _lived(row.agent, work.submitted_at)
+def _holds(row: PoolWorktree, work: VerifiedWork) -> bool:
+    there = rules.within(work.workspace.root_realpath, (row.origin, row.path))
+    return there and row.agent.agent_id == work.doers[0] and _lived(row.agent, work.since)
 
 
 def _lived(agent: PoolAgent, moment: datetime | None) -> bool:
