@@ -81,7 +81,7 @@ MAY_GROW = {  # calls whose answer is longer in the full store, and why
     "context": "it looks whether another program changed tasks.json",
     "plan_status": "the same",
     "history_search": "the same of history.json, and it looks for a text in each cycle",
-    "GET /admin/plan/?workspace=…": "it finds the longest chain of the open cycle, and draws 150 of its tasks",
+    "GET /admin/plan/?workspace=…": "it finds what each task of the open cycle waits for",
     "inbox_count of a busy agent": "it counts what the agent has read, in an index",
 }
 NOTHING_MS = 1.0  # what takes no longer in the large store cannot have grown much

@@ -1,4 +1,9 @@
-"""Plans, tasks and their history. The rows are the truth; `.nexus` in the project mirrors them."""
+"""Plans, tasks and their history. The rows are the truth; `.nexus` in the project mirrors them.
+
+A task is verified like a handoff (`handoffs.verification`). It differs in what its file says: its dependencies are
+numbers, which may name no task or lead in a circle; whoever begins it makes the claims before stale, and has neither a
+lease nor a deadline.
+"""
 
 from __future__ import annotations
 

@@ -104,7 +104,8 @@ def team(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Ids:
     topic = scene.talk(scene.topics_over_rest(hub.url))
     played = scene.play(do, root)
     scene.plan(scene.over_rest(hub.url, "planning/operations"), root)
-    pages = [httpx.get(f"{hub.url}/admin/plan/{at}") for at in (f"?workspace={played['workspace']}", "history/")]
+    addresses = (f"plan/?workspace={played['workspace']}", "planning/cycle/")
+    pages = [httpx.get(f"{hub.url}/admin/{address}") for address in addresses]
     planned = scene.plan_places(*(page.text for page in pages))
     held = scene.hold(scene.over_rest(hub.url, "files/operations"), root, played["claimed"])
     about = {"root": str(root), "webhook": added["webhook_id"], "reservation": held}
