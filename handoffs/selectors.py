@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,6 +17,7 @@ from coordination import selectors as agents_known
 from coordination.models import Event, Workspace
 from coordination.routing import Profile, Strategy, can_see, is_eligible, next_opening
 from handoffs import checks, lifecycle
+from handoffs.dependencies import count_waiting
 from handoffs.models import LIVE, CheckRun, CheckRunQuerySet, Dependency, Handoff, HandoffStatus, can_start
 from handoffs.steps import work
 from inbox.models import Message
@@ -28,7 +30,6 @@ from nexus.core.operations.errors import not_found
 from nexus.core.operations.parameters import Time
 
 READ_AT_ONCE = 200
-MOST_FOLLOWED = 2_000  # handoffs whose dependents are read
 EXAMINED_AT_ONCE = 2_000  # open handoffs that one look holds against an agent
 
 
@@ -87,27 +88,14 @@ def unfinished(handoff: Handoff) -> list[str]:
     return [depends_on for (depends_on,) in _left(handoff_id=handoff.handoff_id)]
 
 
-def count_dependents(handoff_ids: Collection[str]) -> dict[str, int]:
-    """Return how many live handoffs wait for each of these, also by way of others. One that is blocked by a very long
-    line may count fewer."""
-    following: dict[str, set[str]] = {}
-    level = set(handoff_ids)
-    while level and len(following) < MOST_FOLLOWED:
-        rows = Dependency.objects.filter(depends_on__in=level, done=False, handoff__status__in=LIVE)
-        following.update((each, set()) for each in level)
-        for handoff_id, depends_on in rows.values_list("handoff", "depends_on"):
-            following[depends_on].add(handoff_id)
-        level = set().union(*following.values()) - following.keys()
-    return {each: len(_reached(each, following)) for each in handoff_ids}
-
-
-def _reached(start: str, following: Mapping[str, set[str]]) -> set[str]:
-    found, left = set[str](), [start]
-    while left:
-        new = following.get(left.pop(), set()) - found
-        found |= new
-        left += new
-    return found - {start}
+def count_dependents(handoff_ids: Collection[str]) -> Mapping[str, int]:
+    """Return how many live handoffs wait for each of these, which were begun, also by way of others."""
+    pending: dict[str, list[str]] = defaultdict(list)
+    here = Handoff.objects.filter(pk__in=handoff_ids).values("workspace")
+    rows = Dependency.objects.filter(done=False, handoff__status__in=LIVE, handoff__workspace__in=here)
+    for handoff_id, depends_on in rows.values_list("handoff", "depends_on") if handoff_ids else ():
+        pending[handoff_id].append(depends_on)
+    return count_waiting(pending, {each: each for each in handoff_ids})
 
 
 def _oldest(lists: Iterable[QuerySet[Handoff]], *, after: int) -> list[Handoff]:

@@ -11,6 +11,7 @@ from django.db.models.functions import Coalesce
 
 from coordination.models import Workspace
 from handoffs import verifiers
+from handoffs.dependencies import in_order
 from inbox.monitoring import Picture
 from nexus.planning import rules, schemas, selectors
 from nexus.planning.models import Cycle, Issue, IssueStatus, Task, TaskCheckRun, TaskStatus
@@ -66,14 +67,14 @@ def work(workspace_id: str) -> list[Work]:
     deps, status = {row.number: row.deps for row in rows}, {row.number: row.status for row in rows}
     free = set(rules.ready(deps, status))
     done = {number for number, each in status.items() if each == TaskStatus.COMPLETED}
-    orderly = rules.layers({number: [each for each in needed if each not in done] for number, needed in deps.items()})
+    can_begin = set(in_order({row.number: [each for each in row.deps if each not in done] for row in rows}))
     return [
         Work(
             row,
             READY if row.number in free else row.status,
             waits_for=[each for each in dict.fromkeys(row.deps) if each in deps and each not in done],
             unknown=rules.unknown(deps, row.number),
-            stuck=row.number not in orderly,
+            stuck=row.number not in can_begin,
         )
         for row in rows
     ]
@@ -100,7 +101,7 @@ def standing(task: Task) -> Standing:
         replace(
             own,
             unknown=[each for each in dict.fromkeys(task.deps) if each not in there],
-            stuck=task.number in deps and task.number not in rules.layers(deps),
+            stuck=task.number in deps and task.number not in in_order(deps),
         ),
         needs,
         _linked(selectors.dependents(task)),

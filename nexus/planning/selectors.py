@@ -15,6 +15,7 @@ from django.db.models import Count, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from coordination.debts import Debt
+from handoffs.dependencies import count_waiting as count_pending
 from handoffs.verification import MOST_DEBTS, owed_verdicts
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.validation import unstorable
@@ -73,7 +74,7 @@ def count_waiting(named: Mapping[Task, str]) -> Counter[str]:
         pending[workspace_id][number] = deps
     found = Counter[str]()
     for workspace_id, plan in pending.items():
-        found.update(rules.count_waiting(plan, names[workspace_id]))
+        found.update(count_pending(plan, names[workspace_id]))
     return found
 
 

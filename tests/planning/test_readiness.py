@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from coordination.models import Event
 from coordination.services.workspaces import locate
 from coordination.shared_md import SECTIONS
-from nexus.planning import monitoring, rules, schemas, selectors, work
+from handoffs.dependencies import count_waiting
+from nexus.planning import monitoring, schemas, selectors, work
 from nexus.planning.models import Issue, Task
 from tests.planning.conftest import Project
 
@@ -79,7 +80,7 @@ def test_what_waits_is_counted_as_if_each_way_was_walked(pending: dict[int, list
     behind = {task: before(task) for task in pending}
     circular = {task for task in pending if task in behind[task]}
     can_begin = [needed for task, needed in behind.items() if not circular & {task, *needed}]
-    counted = rules.count_waiting(pending, named)
+    counted = count_waiting(pending, named)
     for name in set(named.values()):
         those = {task for task, each in named.items() if each == name}
         assert counted[name] == sum(bool(those & needed) for needed in can_begin)
