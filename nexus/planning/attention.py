@@ -1,4 +1,4 @@
-"""Tasks that wait: for a person's attention, and to wake an agent of the pool."""
+"""Tasks that wait for a person or wake an agent of the pool, and what operators do with tasks, issues and comments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from inbox.monitoring import Picture
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found, WakeKind, WakeReason
 from nexus.core.operations.parameters import whole_number
 from nexus.planning import monitoring, work
-from nexus.planning.models import STREAM, Task, TaskStatus
+from nexus.planning.models import STREAM, Issue, Plan, PlanComment, Task, TaskStatus
 from nexus.planning.selectors import owed
 
 AROUND = timedelta(minutes=1)  # ids of the log rise with time, except for events written at the same moment
@@ -92,6 +92,21 @@ def _titles(claims: Sequence[str]) -> dict[str, str]:
     return {claim: titles[key] for claim in claims if (key := claim.partition(".")[0]) in titles}
 
 
+def _issue(issue_id: str) -> Issue | None:
+    return Issue.objects.select_related("plan__workspace").filter(pk=whole_number(issue_id) or 0).first()
+
+
+def _decided_issue(issue_id: str) -> dict[str, Any]:
+    row = _issue(issue_id)
+    about = {} if row is None else {"project_root": row.plan.workspace.root_realpath, "issue_id": row.number}
+    return {**about, "action": "reopen"}
+
+
+def _plan(workspace_id: str) -> dict[str, Any]:
+    row = Plan.objects.select_related("workspace").filter(pk=workspace_id).first()
+    return {} if row is None else {"project_root": row.workspace.root_realpath}
+
+
 THINGS = ("task", "tasks")
 
 ACTIONS = (
@@ -123,6 +138,35 @@ ACTIONS = (
         _titles,
         {"reasons": "What is wrong with it"},
         needed=["reasons"],
+        toolset="planning",
+    ),
+    Action(
+        "plan_update",
+        "Reopen…",
+        "reopened: its decision is gone",
+        ("issue", "issues"),
+        _decided_issue,
+        lambda ids: {each: row.title for each in ids if (row := _issue(each))},
+        danger=True,
+        toolset="planning",
+    ),
+    Action(
+        "plan_comment_remove",
+        "Remove",
+        "removed",
+        ("comment", "comments"),
+        lambda comment_id: {"comment_id": comment_id},
+        lambda ids: {row.pk: row.text for row in PlanComment.objects.filter(pk__in=ids)},
+        toolset="planning",
+    ),
+    Action(
+        "plan_comments_send",
+        "Send the comments…",
+        "sent the comments",
+        ("plan", "plans"),
+        _plan,
+        lambda ids: dict(Plan.objects.filter(pk__in=ids).values_list("pk", "topic")),
+        {"agent_id": "To which agent, if not to the one that holds the plan"},
         toolset="planning",
     ),
 )

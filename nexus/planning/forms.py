@@ -5,7 +5,7 @@ from __future__ import annotations
 from django import forms
 
 from nexus.planning.models import TaskStatus
-from nexus.web.forms import KnownField, LinesField, OperationForm
+from nexus.web.forms import LinesField, OperationForm
 
 
 class DecideForm(OperationForm):
@@ -14,12 +14,6 @@ class DecideForm(OperationForm):
 
 class CommentForm(OperationForm):
     text = LinesField(rows=3, label="A comment for the agent that holds the plan")
-
-
-class SendForm(OperationForm):
-    """To whom comments are sent; empty: to the agent that holds the plan."""
-
-    agent_id = KnownField(label="To which agent, if not to the one that holds the plan")
 
 
 class StatusForm(forms.Form):

@@ -24,7 +24,6 @@ PAGES = (
         words={"history_search": "the list of closed cycles"},
     ),
     Page("plan_issue", "plan/issues/<int:issue_id>/", views.issue),
-    Page("plan_issue_reopen", "plan/issues/<int:issue_id>/reopen/", views.reopen_issue),
     Page("task", "plan/tasks/<id:task_key>/", views.task),
     Page("task_status", "plan/tasks/<id:task_key>/status/", views.change_status),
     Page("plan_close", "plan/<id:workspace_id>/close/", views.close, words={"task_close": "Close the cycle"}),
@@ -32,18 +31,6 @@ PAGES = (
         "plan_comment",
         "plan/<id:workspace_id>/comment/",
         views.comment,
-        words={"plan_comment_add": "Add the comment"},
-    ),
-    Page(
-        "plan_comments_send",
-        "plan/<id:workspace_id>/comments/send/",
-        views.send_comments,
-        words={"plan_comments_send": "Send the comments", "plan_comments": "Comments"},
-    ),
-    Page(
-        "plan_comment_remove",
-        "plan/comments/<id:comment_id>/remove/",
-        views.remove_comment,
-        words={"plan_comment_remove": "Remove"},
+        words={"plan_comment_add": "Add the comment", "plan_comments": "Comments"},
     ),
 )

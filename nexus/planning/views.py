@@ -25,10 +25,9 @@ from nexus.planning import monitoring, schemas
 from nexus.planning.forms import (
     CommentForm,
     DecideForm,
-    SendForm,
     StatusForm,
 )
-from nexus.planning.models import Board, Cycle, Issue, Plan, PlanComment, Task, TaskStatus
+from nexus.planning.models import Board, Cycle, Issue, Plan, Task, TaskStatus
 from nexus.planning.monitoring import READY, Work
 from nexus.planning.services import comments
 from nexus.planning.toolset import PLANNING
@@ -194,15 +193,6 @@ def issue(request: HttpRequest, issue_id: int) -> HttpResponse:
     return _issue_page(request, row, form=form)
 
 
-@form_only(partial(redirect, "admin:plan_issue"))
-def reopen_issue(request: HttpRequest, issue_id: int) -> HttpResponse:
-    """Reopen an issue."""
-    row = _issue(issue_id)
-    about = {"action": "reopen", "issue_id": row.number}
-    operate_on(row.plan.workspace, request, "plan_update", "The issue is open again.", **about)
-    return redirect("admin:plan_issue", issue_id)
-
-
 @form_only(to_plan)
 def comment(request: HttpRequest, workspace_id: str) -> HttpResponse:
     """Draft a comment on an issue of the plan, or on all of it."""
@@ -216,36 +206,16 @@ def comment(request: HttpRequest, workspace_id: str) -> HttpResponse:
     return _plan(request, workspace, comment_form=form) if row is None else _issue_page(request, row, comment_form=form)
 
 
-@form_only(to_plan)
-def send_comments(request: HttpRequest, workspace_id: str) -> HttpResponse:
-    """Send all drafts on the plan."""
-    workspace, form = get_object_or_404(Workspace, pk=workspace_id), SendForm(request.POST)
-    given = form.given() if form.is_valid() else {}
-    operate_on(workspace, request, "plan_comments_send", "The comments are sent.", **given)
-    return to_plan(workspace_id, "#comments")
-
-
-def remove_comment(request: HttpRequest, comment_id: str) -> HttpResponse:
-    """Remove a draft."""
-    row = get_object_or_404(PlanComment, pk=comment_id)
-    if request.method == "POST":
-        operate(PLANNING, request, "plan_comment_remove", "The comment is removed.", comment_id=comment_id)
-    return to_plan(row.workspace_id, "#comments")
-
-
 def _commented(plan: Plan, form: CommentForm | None, issue: Issue | None = None) -> dict[str, Any]:
     """Return what `planning/plan_comments.html` shows: of an issue, or of all of the plan."""
     found = comments.on_plan(plan)
     shown, older = latest(found if issue is None else found.filter(issue_number=issue.number))
-    send_form = SendForm()
-    send_form.fields["agent_id"].offer("agent_id", _agents())  # type: ignore[attr-defined]
     return {
         "comments": shown,
         "comments_left_off": older,
         "drafts": found.filter(sent_at=None).count(),
         "holder": comments.holder(plan),
         "comment_form": form or CommentForm(auto_id="comment-%s"),
-        "send_form": send_form,
     }
 
 
@@ -347,7 +317,3 @@ def change_status(request: HttpRequest, task_key: str) -> HttpResponse:
     else:
         messages.error(request, str(form.errors["status"][0]))
     return redirect("admin:task", task_key)
-
-
-def _agents() -> list[str]:
-    return list(Agent.objects.order_by("agent_id").values_list("agent_id", flat=True))

@@ -132,9 +132,11 @@ def test_an_issues_page_takes_comments_and_shows_the_answers(planned: Project, b
     browser.post(add, {"text": "All."})
     assert "Send 2 comments on this plan" in shown(browser.get(page))
     whole = PlanComment.objects.get(issue_number=None)
-    browser.post(reverse("admin:plan_comment_remove", args=[whole.pk]))
-    send = reverse("admin:plan_comments_send", args=[workspace])
-    assert "The comments are sent." in shown(browser.post(send, {"agent_id": ""}, follow=True))
+    browser.post("/admin/act/", {"do": f"plan_comment_remove {whole.pk}"})
+    send = {"do": f"plan_comments_send {workspace}", "next": page}
+    assert "To which agent" in shown(browser.post("/admin/act/", send, follow=True))
+    text = shown(browser.post("/admin/act/", {**send, "asked": "1", "agent_id": ""}, follow=True))
+    assert "“Parser” was sent the comments" in text
     said = {"comment_id": PlanComment.objects.get().pk, "agent_id": "ana", "outcome": "done", "words": "Said why."}
     assert runner.run(PLANNING, LOCAL, "plan_comment_answer", said)["ok"]
     text = shown(browser.get(page))

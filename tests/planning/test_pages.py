@@ -209,7 +209,10 @@ def test_it_shows_what_roles_found_about_an_issue(project: Project, browser: Bro
 
 
 def test_it_reopens_an_issue(project: Project, browser: Browser) -> None:
-    assert "The issue is open again." in send(browser, f"issues/{issue(1).pk}/reopen/")
+    reopen = {"do": f"plan_update {issue(1).pk}"}
+    assert "Which grammar?" in shown(browser.post("/admin/act/", reopen, follow=True))
+    assert issue(1).decision is not None, "asked first"
+    assert "was reopened" in shown(browser.post("/admin/act/", {**reopen, "asked": "1"}, follow=True))
     assert issue(1).decision is None and "how_agents" not in project.read("state/plan.json")["issues"][0]
     assert acted() == ["plan_update"]
 
@@ -321,7 +324,6 @@ def test_it_runs_nothing_of_what_is_typed_and_shows_it_as_text(project: Project,
 def test_it_answers_a_form_about_what_is_gone_with_not_found(project: Project, browser: Browser) -> None:
     for path in (
         "issues/999/",
-        "issues/999/reopen/",
         "tasks/tsk_none/",
         "tasks/tsk_none/status/",
         "none/comment/",
@@ -330,11 +332,7 @@ def test_it_answers_a_form_about_what_is_gone_with_not_found(project: Project, b
 
 
 def test_it_leads_who_comes_by_the_address_of_an_act_to_its_page(project: Project, browser: Browser) -> None:
-    for name, argument in (
-        ("plan_issue_reopen", issue(1).pk),
-        ("task_status", task(1).pk),
-    ):
-        assert browser.get(reverse(f"admin:{name}", args=[argument])).status_code == 302
+    assert browser.get(reverse("admin:task_status", args=[task(1).pk])).status_code == 302
 
 
 # History and search
