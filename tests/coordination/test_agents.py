@@ -9,7 +9,7 @@ import time_machine
 
 from coordination.toolset import run
 from nexus.core.operations.caller import Caller
-from tests.conftest import Call
+from tests.conftest import Call, does
 
 NEW, LATER = "2026-01-01T00:00:00.000000Z", "2026-01-02T00:00:00.000000Z"
 
@@ -90,6 +90,13 @@ def test_it_holds_inline_fields_to_the_limit_inclusively(refused: Call, call: Ca
     call("agent_register", agent_id="ann", **{field: ["12345678"]})
     error = refused("agent_register", agent_id="ann", **{field: ["ü2345678"]})
     assert (error["code"], error["details"]["size"]) == ("CONTENT_TOO_LARGE", 13)
+
+
+def test_it_refuses_tags_over_the_limit_before_it_looks_them_up(configure: Any, call: Call) -> None:
+    call("agent_register", agent_id="ann")
+    configure(max_inline_bytes=20)
+    answer = does("agent_update", agent_id="ann", tags={"team": ["a" * 20]})
+    assert answer["error"]["code"] == "CONTENT_TOO_LARGE"
 
 
 def test_it_keeps_metadata_as_the_json_that_it_was(call: Call) -> None:

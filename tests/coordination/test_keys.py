@@ -76,6 +76,7 @@ def test_a_lent_key_ends_with_the_right_to_have_one(ana: str, deactivated: bool)
     lent = keys.lend(agent_id="ana")
     if deactivated:
         deed("agent_key_set_active", agent_id="ana", active=False)
+        assert agent_of_key(lent) is None
         deed("agent_key_set_active", agent_id="ana", active=True)
     else:
         deed("agent_delete", agent_id="ana")

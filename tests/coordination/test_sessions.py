@@ -150,16 +150,18 @@ def test_it_forgets_an_agent_whose_sessions_are_closed(session: dict[str, Any], 
     assert audience(call, project) == ([], [])
 
 
+@pytest.mark.parametrize("passing", ["heartbeat", "open"])
 def test_it_reaps_the_workspaces_long_silent_sessions_in_passing(
-    session: dict[str, Any], clock: Traveller, call: Call, project: str, workspace: str, tmp_path: Path
+    session: dict[str, Any], clock: Traveller, call: Call, project: str, workspace: str, tmp_path: Path, passing: str
 ) -> None:
     elsewhere = call("workspace_resolve", project_root=str(tmp_path))["workspace_id"]
     far = call("session_open", agent_id="ann", workspace_id=elsewhere)
     clock.shift(86_400)
-    live = call("session_open", agent_id="ann", workspace_id=workspace)
+    opened = {"agent_id": "ann", "workspace_id": workspace}
+    live = call("session_open", **opened)
     assert Session.objects.get(pk=session["session_id"]).status == "active"
     clock.shift(1)
-    call("session_heartbeat", session_id=live["session_id"])
+    call(f"session_{passing}", **({"session_id": live["session_id"]} if passing == "heartbeat" else opened))
     assert Session.objects.get(pk=session["session_id"]).status == "closed"
     assert Session.objects.get(pk=live["session_id"]).status == "active"
     assert Session.objects.get(pk=far["session_id"]).status == "active"

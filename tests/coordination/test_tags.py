@@ -136,6 +136,7 @@ def test_a_tag_that_an_agent_has_stays(tagged: None) -> None:
     assert code(key="team", value="none") == code(key="none") == "NOT_FOUND"
     assert does("tag_create", key="team")["error"]["code"] == "VALIDATION_ERROR"
     assert does("tag_create", key="none", value="x")["error"]["code"] == "NOT_FOUND"
+    assert does("tag_create", key="team", value="unused")["ok"] and code(key="team", value="unused") is None
     for name in TAGS:
         does("agent_update", agent_id=name, tags={})
     assert code(key="team", value="web") is None
