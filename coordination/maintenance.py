@@ -36,10 +36,6 @@ def _estimated_events(horizon: datetime) -> int:
     return (first_event_at(horizon) or newest_event_id() + 1) - _oldest_event_id()
 
 
-def _events_that_stay(horizon: datetime) -> QuerySet[Event]:
-    return Event.objects.filter(created_at__gte=horizon)
-
-
 def _oldest_event_id() -> int:
     return Event.objects.order_by("event_id").values_list("event_id", flat=True).first() or 0
 
@@ -57,6 +53,6 @@ def _closed_sessions(horizon: datetime) -> QuerySet[Session]:
 
 
 LANES = (
-    RetentionLane("events", _events, "retention_events_keep_days", _first_events, _estimated_events, _events_that_stay),
+    RetentionLane("events", _events, "retention_events_keep_days", _first_events, _estimated_events),
     RetentionLane("closed_sessions", _closed_sessions, "retention_closed_sessions_keep_days"),
 )

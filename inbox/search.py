@@ -29,12 +29,6 @@ NEWEST_TSVECTOR = """
     WHERE i.words @@ %s::tsquery {before} ORDER BY i.document DESC LIMIT %s
 """
 
-FORGET = """
-    DELETE FROM search_index i WHERE document >= %s AND document < %s
-    AND NOT EXISTS (SELECT FROM message_documents d WHERE d.document = i.document)
-"""
-AT_ONCE = 10_000  # documents in a transaction
-
 
 class Index(Protocol):
     """The full-text index of one database. Its `words` are those of `words_of`."""
@@ -48,10 +42,6 @@ class Index(Protocol):
 
     def emptied(self) -> AbstractContextManager[None]:
         """Empty the index at once around a deletion of all messages and events, instead of row by row."""
-
-    def forget_events(self, first: int, beyond: int) -> None:
-        """Remove the documents of events in a range of ids, but not those of messages. Each of its transactions is
-        short."""
 
 
 class Fts5:
@@ -83,9 +73,6 @@ class Fts5:
             for _, sql in triggers:
                 cursor.execute(sql)
 
-    def forget_events(self, first: int, beyond: int) -> None:
-        """Do nothing: here events are deleted one by one, and their triggers remove the documents."""
-
 
 class Tsvector:
     """The index on PostgreSQL."""
@@ -115,12 +102,6 @@ class Tsvector:
             cursor.execute("DELETE FROM search_index")  # first: the triggers then find nothing that they had to delete
             cursor.execute("DELETE FROM message_documents")
         yield
-
-    def forget_events(self, first: int, beyond: int) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT min(document) FROM search_index WHERE document >= %s", [first])
-            for start in range(cursor.fetchone()[0] or beyond, beyond, AT_ONCE):
-                cursor.execute(FORGET, [start, min(start + AT_ONCE, beyond)])
 
 
 @dataclass(frozen=True)
@@ -188,11 +169,6 @@ def around(text: str, words: Sequence[str]) -> str:
     start = max(0, min(positions, default=0) - EXCERPT // 3)
     cut = text[start : start + EXCERPT]
     return f"{'…' if start else ''}{cut}{'…' if start + EXCERPT < len(text) else ''}"
-
-
-def forget_events(first: int, beyond: int) -> None:
-    """Remove the documents of events in a range of ids, before the events go without their triggers."""
-    _index().forget_events(first, beyond)
 
 
 def emptied() -> AbstractContextManager[None]:

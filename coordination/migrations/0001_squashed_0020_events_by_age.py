@@ -3,20 +3,6 @@ import django.db.models.functions.comparison
 from django.db import migrations, models
 
 from nexus.core.database.keys import TextNumber
-from nexus.core.database.migrations import SQLFor
-
-
-def partition_events(apps, schema_editor):
-    """Give the log partitions on PostgreSQL, which retention drops."""
-    if schema_editor.connection.vendor == "postgresql":
-        from nexus.core.database.postgres.store import partition
-
-        partition(apps.get_model("coordination", "Event"))
-
-
-# Retention sees by it without a scan that all events of a partition are old. It has a row for 128 pages of the log, so that
-# it costs a write nothing that can be measured.
-BY_AGE = "CREATE INDEX events_by_age ON events USING brin (created_at) WITH (autosummarize = on)"
 
 
 class Migration(migrations.Migration):
@@ -221,6 +207,4 @@ class Migration(migrations.Migration):
                 'constraints': [models.CheckConstraint(condition=models.Q(('key', ''), _negated=True), name='tags_key_not_empty'), models.UniqueConstraint(fields=('key', 'value'), name='tags_once')],
             },
         ),
-        migrations.RunPython(partition_events, migrations.RunPython.noop),
-        SQLFor("postgresql", BY_AGE, "DROP INDEX events_by_age"),
     ]

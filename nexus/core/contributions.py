@@ -26,8 +26,6 @@ class RetentionLane:
     first: Callable[[datetime, int], QuerySet[Any]] | None = None
     # How many there are, or nearly, where it would take long to count them.
     estimate: Callable[[datetime], int] | None = None
-    # The rows that stay, where the table may have partitions: one without any such row goes at once.
-    stays: Callable[[datetime], QuerySet[Any]] | None = None
 
 
 @dataclass(frozen=True)

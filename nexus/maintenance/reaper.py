@@ -48,7 +48,6 @@ def _steps() -> dict[str, Step]:
         "debts": debts.notify_creditors,
         "receipts": receipts.notify_senders,
         "sessions": sessions.reap_everywhere,
-        "room in the log": retention.make_room,
         **{f"retention of {name}": partial(retention.prune_a_batch, name) for name in retention.lanes()},
     }
 

@@ -18,19 +18,16 @@ from django.conf import settings
 from django.db import OperationalError
 from django.db.models import CASCADE, Model, QuerySet
 
-from coordination.log.selectors import first_event_at
-from coordination.models import Event, RetentionPass
+from coordination.models import RetentionPass
 from coordination.services import audit
 from coordination.services import settings as stored_settings
 from nexus.core.apps import nexus_apps
 from nexus.core.clock import now
-from nexus.core.database.base import SMALLEST
 from nexus.core.database.store import store, write
 from nexus.maintenance.config import MaintenanceSettings
 
 if TYPE_CHECKING:
     from nexus.core.contributions import RetentionLane
-    from nexus.core.database.base import Partition
 
 from django.db import connection
 
@@ -44,7 +41,6 @@ FIRST = 50  # rows of a process's first transaction in a lane
 FEWEST = 10  # rows of a transaction: on a loaded machine one with fewer takes about as long
 LONGEST_SECONDS = 0.05  # of a transaction: other writers wait for it
 BATCHES_AT_ONCE = 4  # per lane, in a pass for which others wait
-DAY = timedelta(days=1)
 
 
 class Pace:
@@ -111,22 +107,8 @@ def prune(
 
 
 def prune_a_batch(name: str) -> None:
-    """Delete at most one batch of a lane, as a background task does.
-
-    Where the table has partitions, rows wait for a day: if all of their partition are then too old, it goes at once.
-    """
-    lane, before = lanes()[name], now() - timedelta(days=_window(name))
-    if _drop_partition(lane, before) is None:
-        _delete_batch(name, _first(lane, before - DAY if _partitions(lane, before) else before))
-
-
-def make_room() -> None:
-    """Make a partition for the log's next rows in time, large enough for a day, if the log has partitions."""
-    if not (there := store().partitions(Event)):
-        return
-    head = store().given_out(Event)
-    if there[-1].beyond <= (needed := head + SMALLEST // 2):
-        store().extend(Event, upto=needed, size=max(SMALLEST, head - (first_event_at(now() - DAY) or head)))
+    """Delete at most one batch of a lane, as a background task does."""
+    _delete_batch(name, _first(lanes()[name], now() - timedelta(days=_window(name))))
 
 
 def prune_on_start() -> None:
@@ -135,7 +117,6 @@ def prune_on_start() -> None:
         stored_settings.apply()
         if MaintenanceSettings.current().auto_prune_on_start:
             prune(max_batches=BATCHES_AT_ONCE)
-        make_room()
     except Exception as error:
         log.warning("The retention pass at the start failed (%s); the server starts without it.", error)
 
@@ -160,47 +141,15 @@ def _delete(lane: RetentionLane, before: datetime, max_batches: int | None, oper
     deleted = batches = 0
     while batches != max_batches:
         try:
-            dropped = _drop_partition(lane, before, operator)
-            count = _delete_batch(lane.name, _first(lane, before), operator) if dropped is None else 0
+            count = _delete_batch(lane.name, _first(lane, before), operator)
         except OperationalError as error:
             if deleted and store().is_busy(error):
                 break  # finished batches stay; the result says that there is more
             raise
-        if dropped is None and not count:
+        if not count:
             break
-        deleted, batches = deleted + (dropped or count), batches + 1
+        deleted, batches = deleted + count, batches + 1
     return deleted
-
-
-def _partitions(lane: RetentionLane, before: datetime) -> Sequence[Partition]:
-    return store().partitions(lane.stays(before).model) if lane.stays else ()
-
-
-def _drop_partition(lane: RetentionLane, before: datetime, operator: str | None = None) -> int | None:
-    """Drop the oldest partition if all its rows may go; return the number of its rows, or None.
-
-    Its rows are counted before the other writers wait. They do not change then: the log has a row above them, and it
-    grows in the order of its ids.
-    """
-    if lane.stays is None or not (there := _partitions(lane, before)):
-        return None
-    oldest, stays = there[0], lane.stays(before)
-    every = stays.model._default_manager.order_by("-pk").values_list("pk", flat=True)
-    if not every.filter(pk__gte=oldest.beyond)[:1] or every.filter(pk__lt=oldest.first)[:1]:
-        return None
-    inside = {"pk__gte": oldest.first, "pk__lt": oldest.beyond}
-    if stays.filter(pk__in=every.filter(**inside)[:1]).exists():  # the newest first: mostly it is one
-        return None
-    if stays.filter(**inside).exists():  # without an order, so that the index by age finds it
-        return None
-    count: int = every.filter(**inside).count()
-    search.forget_events(oldest.first, oldest.beyond)
-    with write():
-        if not oldest.drop():
-            return None
-        if operator is not None:
-            audit.record(operator, "retention.pruned", now(), deleted={lane.name: count})
-    return count
 
 
 def _delete_batch(name: str, rows: QuerySet[Any], operator: str | None = None) -> int:

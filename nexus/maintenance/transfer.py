@@ -19,7 +19,6 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from coordination.models import Event, Workspace
 from inbox.models import PRUNED
 from nexus.core.config import CoreSettings
-from nexus.core.database.base import SMALLEST
 from nexus.core.database.store import instead, store, write
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.maintenance import history, store_file
@@ -29,7 +28,6 @@ from nexus.maintenance.users import in_use
 log = logging.getLogger(__name__)
 
 AT_ONCE = 500  # rows
-PARTITIONS = 30  # of the log in the copy, at most, if the database partitions it
 DOCUMENTS = "message_documents"  # the search index of messages without an event: a table without a model
 MADE_BY_MIGRATE = (Permission, ContentType)  # a new store has rows in these, which are replaced
 
@@ -89,8 +87,6 @@ def _transfer(target: CoreSettings, database: str, progress: Progress) -> dict[s
             with write():
                 if target.database_url is not None:
                     _complete(database)
-                log_head = held.given_out[Event._meta.db_table]
-                store().extend(Event, upto=log_head, size=max(SMALLEST, log_head // PARTITIONS))
                 _copy(source, sum(held.rows.values()), progress)
                 for model in _numbered():
                     store().give_out_above(model, held.given_out[model._meta.db_table])

@@ -33,27 +33,25 @@ store().prepare()
 print(json.dumps(schema(connection)))
 """
 OF_SQLITE = "SELECT type, name, coalesce(sql, '') FROM sqlite_master"
+# The kept database has its log in partitions, with an index by age; a fresh one has it in one table.
 OF_POSTGRESQL = [
     """
     SELECT 'column', table_name, column_name, data_type, is_nullable, column_default,
         character_maximum_length, is_identity, collation_name
-    FROM information_schema.columns WHERE table_schema = current_schema()
+    FROM information_schema.columns JOIN pg_class c ON c.oid = table_name::regclass
+    WHERE table_schema = current_schema() AND NOT relispartition
     """,
-    # The indexes and constraints of a partition follow from those of its table, but for their names.
     """
-    SELECT 'index', tablename, indexname, indexdef FROM pg_indexes JOIN pg_class c ON c.oid = tablename::regclass
-    WHERE schemaname = current_schema() AND NOT relispartition
+    SELECT 'index', tablename, indexname, replace(indexdef, ' ONLY ', ' ')
+    FROM pg_indexes JOIN pg_class c ON c.oid = tablename::regclass
+    WHERE schemaname = current_schema() AND NOT relispartition AND indexname <> 'events_by_age'
     """,
     """
     SELECT 'constraint', relname, conname, pg_get_constraintdef(o.oid)
     FROM pg_constraint o JOIN pg_class c ON c.oid = conrelid
     WHERE connamespace = current_schema()::regnamespace AND NOT relispartition
     """,
-    """
-    SELECT 'partition', relname, pg_get_expr(relpartbound, oid) FROM pg_class
-    WHERE relnamespace = current_schema()::regnamespace AND relispartition AND relkind = 'r'
-    """,
-    "SELECT 'trigger', tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal",
+    "SELECT 'trigger', tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal AND tgparentid = 0",
     "SELECT 'function', proname, prosrc FROM pg_proc WHERE pronamespace = current_schema()::regnamespace",
 ]
 CASTS = re.compile(r"::(text|character varying)(\[\])?|[()]")  # what a dump writes in another way than it was told

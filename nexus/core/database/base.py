@@ -13,7 +13,6 @@ from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import NexusError
 
 Insertion = tuple[str, Sequence[Any], str]  # a statement, its parameters, and the attribute of the key it returns
-SMALLEST = 1_000_000  # keys of a partition
 DISK_LOW = 0.95  # used share of the disk from which on an operator should know
 
 
@@ -45,22 +44,6 @@ class ExclusiveLock(Protocol):
 
     def release(self) -> None:
         """Release the lock."""
-
-
-class Partition(Protocol):
-    """Rows of a table that can go at once: those with an automatic key from `first` to the one before `beyond`."""
-
-    @property
-    def first(self) -> int:
-        """The lowest key it takes."""
-
-    @property
-    def beyond(self) -> int:
-        """The key after the highest one it takes."""
-
-    def drop(self) -> bool:
-        """Delete the rows, without their triggers; return False if another process was first. Call it in a transaction
-        that writes alone. Raises Django's error of a busy store if somebody has been reading for long."""
 
 
 class Store(Protocol):
@@ -154,13 +137,6 @@ class Store(Protocol):
     def admit_gaps(self, table: str) -> None:
         """Tell doctor that ids missing in `table` now, up to the highest given out, are no error. Call it inside a
         transaction."""
-
-    def partitions(self, model: type[Model]) -> Sequence[Partition]:
-        """Return the partitions of a model's table, the oldest first; none where the table has none."""
-
-    def extend(self, model: type[Model], *, upto: int, size: int) -> None:
-        """Make partitions of about `size` keys, until there is room for keys up to `upto`. It does nothing to a table
-        without partitions."""
 
     def size_on_disk(self) -> int:
         """Return the size of the store in bytes."""

@@ -17,11 +17,9 @@ from django.db.models import Model
 from nexus.core.config import CoreSettings
 from nexus.core.database.base import Insertion
 from nexus.core.database.postgres import connection as postgres_connection
-from nexus.core.database.postgres import partitions as ranges
 from nexus.core.database.postgres import schema
 from nexus.core.database.postgres.backend.base import DatabaseWrapper
 from nexus.core.database.postgres.connection import failure, is_busy, is_lost, parameters, takes_writes
-from nexus.core.database.postgres.partitions import partitions
 from nexus.core.operations.errors import Code, NexusError
 
 __all__ = [
@@ -34,7 +32,6 @@ __all__ = [
     "disk_used",
     "django_settings",
     "exclusive_lock",
-    "extend",
     "failure",
     "give_out_above",
     "given_out",
@@ -42,7 +39,6 @@ __all__ = [
     "install",
     "is_busy",
     "look",
-    "partitions",
     "pending",
     "prepare",
     "release",
@@ -269,21 +265,6 @@ def give_out_above(model: type[Model], head: int) -> None:
     if head > given_out(model):
         with connection.cursor() as cursor:
             cursor.execute("SELECT setval(%s, %s)", [sequence(model), head])
-
-
-def extend(model: type[Model], *, upto: int, size: int) -> None:
-    """Make partitions of about `size` keys, until there is room for keys up to `upto`. It does nothing to a table
-    without partitions."""
-    with write():
-        ranges.extend(model, upto=upto, size=size)
-
-
-def partition(model: type[Model]) -> None:
-    """Partition a plain table, which becomes the first partition. The next start gives it its triggers."""
-    with write():
-        head = given_out(model)
-        ranges.partition(model, head)
-        give_out_above(model, head)
 
 
 def sequence(model: type[Model]) -> str:

@@ -16,7 +16,7 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
@@ -28,7 +28,7 @@ from django.db.models import Model
 
 from nexus.core.config import CoreSettings
 from nexus.core.database import store_file
-from nexus.core.database.base import Insertion, Partition
+from nexus.core.database.base import Insertion
 from nexus.core.database.sqlite.errors import beside, failure, is_busy
 from nexus.core.database.sqlite.quick_reads import look
 from nexus.core.database.sqlite.schema import install, pending, prepare
@@ -45,7 +45,6 @@ __all__ = [
     "disk_used",
     "django_settings",
     "exclusive_lock",
-    "extend",
     "failure",
     "give_out_above",
     "given_out",
@@ -53,7 +52,6 @@ __all__ = [
     "install",
     "is_busy",
     "look",
-    "partitions",
     "pending",
     "prepare",
     "release",
@@ -196,15 +194,6 @@ def disk_used() -> float:
     """Return the used share of the store's disk, 0 to 1."""
     usage = shutil.disk_usage(CoreSettings.current().database.parent)
     return 1 - usage.free / usage.total
-
-
-def partitions(model: type[Model]) -> Sequence[Partition]:
-    """Return nothing: here a table has no partitions."""
-    return ()
-
-
-def extend(model: type[Model], *, upto: int, size: int) -> None:
-    """Do nothing: a table has room for every key."""
 
 
 def given_out(model: type[Model]) -> int:
