@@ -34,6 +34,7 @@ from nexus.core.operations.errors import NexusError
 
 T = TypeVar("T")
 
+LOOK_SECONDS = 0.015  # between two looks for a commit of another process
 PAUSE_SECONDS = 0.2  # before the log is read again that could not be read
 LINGER_SECONDS = 1.0  # the log is still watched when nobody waits any more: an agent that was woken soon waits again
 READ_AT_ONCE = 500  # events a look takes into memory
@@ -312,13 +313,13 @@ class Waiter:
 
     async def _watch(self, primed: asyncio.Future[None]) -> None:
         try:
-            with _watched() as commits, self._stirred_by(commits):
+            with _watched() as commits:
                 self._seen = self._kept_from = await in_thread(READERS, domain().newest_event_id)
                 self._kept.clear()
                 primed.set_result(None)
                 while self._is_wanted():
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(commits.pause):
+                        async with asyncio.timeout(LOOK_SECONDS):
                             await self._stirred.wait()
                     self._stirred.clear()
                     if self._unread or commits.has_news(self._seen):
@@ -340,24 +341,6 @@ class Waiter:
     def _is_wanted(self) -> bool:
         """Return whether to go on watching the log."""
         return bool(self.parked) or (not self.closing and time.monotonic() < self._left + LINGER_SECONDS)
-
-    @contextlib.contextmanager
-    def _stirred_by(self, commits: CommitWatch) -> Iterator[None]:
-        """Let the watch look as soon as a commit is near, if the store can tell."""
-        if commits.descriptor is None:
-            yield
-            return
-
-        def near() -> None:
-            commits.drain()
-            self._stirred.set()
-
-        loop = asyncio.get_running_loop()
-        loop.add_reader(commits.descriptor, near)
-        try:
-            yield
-        finally:
-            loop.remove_reader(commits.descriptor)
 
     async def _read(self) -> None:
         """Pass on every event of the log after the last one that was passed on."""
@@ -389,7 +372,7 @@ class Waiter:
 
 @contextlib.contextmanager
 def _watched() -> Iterator[CommitWatch]:
-    """Yield a watch for commits, and close it on a thread: closing makes the kernel wait for all processors."""
+    """Yield a watch for commits, and close it on a thread: the last connection to a file writes its log back."""
     commits = store().watch(domain().log)
     try:
         yield commits

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import math
 import sqlite3
 import sys
@@ -22,7 +21,6 @@ from django.db import OperationalError, connection
 from coordination.log import selectors
 from coordination.toolset import arun
 from nexus.core import waiting
-from nexus.core.database.sqlite import store as commits
 from nexus.core.database.store import store
 from nexus.core.domain import domain
 from tests.conftest import LOCAL, Call
@@ -34,17 +32,6 @@ FROM_AFAR = (
     "INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at)"
     " SELECT number, 'workspace', 'note', '{\"name\": \"from afar\"}', 'public', created_at FROM workspaces"
 )
-really = ctypes.CDLL
-
-
-class Refusing:
-    """The C library, with one function that fails."""
-
-    def __init__(self, library: ctypes.CDLL, failing: str) -> None:
-        self._library, self._failing = library, failing
-
-    def __getattr__(self, name: str) -> Any:
-        return (lambda *arguments: -1) if name == self._failing else getattr(self._library, name)
 
 
 async def newest() -> int:
@@ -69,40 +56,12 @@ def another_commits() -> None:
         store.execute(FROM_AFAR)
 
 
-linux_alone = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel tells of no write")
-
-
 @pytest.mark.sqlite
-@pytest.mark.parametrize(
-    "how",
-    ["as it is", pytest.param("told by the kernel", marks=linux_alone), "inotify_init1", "inotify_add_watch"],
-)
-async def test_it_wakes_for_a_commit_of_another_process(
-    project: str, workspace: str, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """At once where the kernel tells of writes, and after a while where it does not."""
-    if how == "told by the kernel":
-        monkeypatch.setattr(commits, "QUIET_SECONDS", 3600.0)
-    elif how.startswith("inotify"):
-        monkeypatch.setattr(ctypes, "CDLL", lambda name: Refusing(really(name), how))
+async def test_it_wakes_for_a_commit_of_another_process(project: str, workspace: str) -> None:
     wait = follow(project)
     await parked()
     await asyncio.to_thread(another_commits)
     assert names(await page_of(wait)) == ["from afar"]
-
-
-@pytest.mark.sqlite
-@linux_alone
-def test_it_looks_less_often_while_nobody_writes(project: str, workspace: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commits, "QUIET_SECONDS", 3600.0)
-    with closing(store().watch(domain().log)) as watch:
-        quiet = watch.pause
-        another_commits()
-        watch.drain()
-        written = watch.pause
-        assert watch.has_news(0)
-        seen = watch.pause  # the next commit may be near, too
-        assert written < seen < quiet
 
 
 async def test_it_needs_no_look_at_the_log_for_a_commit_of_this_process(

@@ -19,17 +19,8 @@ DISK_LOW = 0.95  # used share of the disk from which on an operator should know
 class CommitWatch(Protocol):
     """A watch for commits of a model's rows, by any process; used by one task at a time."""
 
-    descriptor: int | None  # becomes readable when a commit is near; None where nothing tells of that
-
-    @property
-    def pause(self) -> float:
-        """Seconds until the next look, unless the descriptor becomes readable."""
-
     def has_news(self, seen: int) -> bool:
         """Return whether there may be rows with a key above `seen`; cheap enough for many calls a second."""
-
-    def drain(self) -> None:
-        """Make the descriptor unreadable again, after the caller has seen that a commit is near."""
 
     def close(self) -> None:
         """End the watch."""

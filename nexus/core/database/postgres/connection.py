@@ -221,7 +221,6 @@ def _cause(error: psycopg.OperationalError | None) -> str | None:
 CHANNEL = "nexus_commits"
 OWN = secrets.token_hex(8)  # names this process: it learns of its own commits sooner
 LOOK_SECONDS = 1.0  # how long a commit can stay unseen whose notification was lost
-PAUSE_SECONDS = 0.015  # between two looks at what the listener counted
 AGAIN_SECONDS = 1.0  # after the connection was lost
 
 
@@ -264,9 +263,6 @@ _listener: _Listener | None = None
 class Watch:
     """One task's watch for commits, over the process's listener."""
 
-    descriptor: int | None = None
-    pause = PAUSE_SECONDS
-
     def __init__(self, listener: _Listener) -> None:
         self._listener, self._seen = listener, listener.count
 
@@ -274,9 +270,6 @@ class Watch:
         """Return whether there may have been a commit since the last call, whatever it added."""
         before, self._seen = self._seen, self._listener.count
         return self._seen != before
-
-    def drain(self) -> None:
-        """Do nothing: there is no descriptor."""
 
     def close(self) -> None:
         """Do nothing: the listener goes on, because others may watch."""

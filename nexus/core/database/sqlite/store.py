@@ -1,19 +1,17 @@
 """The store as an SQLite file: its connections, the queue of its writers, its size, and the watch for commits.
 
 The queue decides which process, and which of its threads, tries to take the database's lock next. In the watch,
-`PRAGMA data_version` shows commits of other connections, and the kernel shows that one is being written.
+`PRAGMA data_version` shows commits of other connections.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import math
 import os
 import shutil
 import sqlite3
 import struct
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -255,14 +253,6 @@ def exclusive_lock(kind: str) -> ExclusiveLock | None:
     return ExclusiveLock(lock)
 
 
-PAUSE_SECONDS = 0.015  # between two looks where the kernel tells of no write
-# Where it does, between a share of the time since the last write: a commit counts once the disk has what was written.
-NEAR_SECONDS, SHARE, QUIET_SECONDS = 0.001, 0.1, 0.1
-
-IN_MODIFY = 0x2  # from <sys/inotify.h>: a file was written to
-NOTICES = 65536  # bytes; a notice of one file takes 16, and those that are alike are merged
-
-
 class Watch:
     """A watch for rows of a model that another connection committed, over a connection of its own."""
 
@@ -273,33 +263,16 @@ class Watch:
         with connection.wrap_database_errors, store_file.opening():
             self._probe = connect(connection.settings_dict["NAME"], timeout=0, check_same_thread=False, uri=True)
         self._version = self._read("PRAGMA data_version")
-        self._written = -math.inf  # when the kernel last reported a write; earlier once a commit was seen
-        self.descriptor = _notices_of(self._wal())
-
-    @property
-    def pause(self) -> float:
-        if self.descriptor is None:
-            return PAUSE_SECONDS
-        return min(max(NEAR_SECONDS, SHARE * (time.monotonic() - self._written)), QUIET_SECONDS)
 
     def has_news(self, seen: int) -> bool:
         """Return whether there may be rows with a key above `seen`; True if the store cannot be read."""
         before, self._version = self._version, self._read("PRAGMA data_version")
         if self._version is not None and self._version == before:
             return False
-        self._written = time.monotonic() - PAUSE_SECONDS / SHARE  # the next may have been written meanwhile
         newest = self._read(self._newest)
         return newest is None or newest > seen
 
-    def drain(self) -> None:
-        self._written = time.monotonic()
-        if self.descriptor is not None:
-            with contextlib.suppress(BlockingIOError):
-                os.read(self.descriptor, NOTICES)
-
     def close(self) -> None:
-        if self.descriptor is not None:
-            os.close(self.descriptor)
         self._probe.close()
 
     def _read(self, sql: str) -> int | None:
@@ -307,27 +280,6 @@ class Watch:
             return int(self._probe.execute(sql).fetchone()[0] or 0)
         except sqlite3.DatabaseError:
             return None
-
-    def _wal(self) -> str:
-        """Return the path of the file that every commit is written to. It stays while a connection is open."""
-        return str(self._probe.execute("PRAGMA database_list").fetchone()[2]) + "-wal"
-
-
-def _notices_of(path: str) -> int | None:
-    """Return a kernel descriptor that becomes readable when the file is written to; None if there is none.
-
-    Only Linux has one. Elsewhere, and if the kernel gives no more of them, the watch only looks at intervals.
-    """
-    if sys.platform != "linux":
-        return None
-    libc = ctypes.CDLL(None)
-    descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-    if descriptor < 0:
-        return None
-    if libc.inotify_add_watch(descriptor, os.fsencode(path), IN_MODIFY) < 0:
-        os.close(descriptor)
-        return None
-    return int(descriptor)
 
 
 def watch(model: type[Model]) -> Watch:
