@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.hub import Hub
 from tests.acceptance.processes import nexus
 from tests.acceptance.terminal import CTRL_C, CTRL_D, Terminal
 
@@ -74,12 +73,3 @@ def test_a_hub_ends_well(home: Path) -> None:
         screen.type(CTRL_C)
         assert screen.end() == 0
         last(screen)
-
-
-def test_a_demo_on_a_hub_ends_and_cleans_up(hub: Hub) -> None:
-    with Terminal(hub.home, "demo", "--rounds", "50", "--pause", "0.2") as screen:
-        screen.wait_for("offers work")
-        screen.type(CTRL_C)
-        assert screen.end() == 130
-        assert last(screen)[-1] == "[nexus] Interrupted."
-    assert not [row for row in hub.call("agent_list")["agents"] if row["agent_id"].startswith("demo-")]

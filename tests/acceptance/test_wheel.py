@@ -54,7 +54,7 @@ def test_it_holds_our_import_names_and_every_file_of_theirs(wheel: Path) -> None
     ("command", "told"),
     [
         ("agents create ann", "nxs_"),  # over a store that it makes first
-        pytest.param("demo --rounds 1 --pause 0.02", "✓", marks=pytest.mark.long),
+        pytest.param("demo --rounds 1 --pause 0.02", "handoff.completed", marks=pytest.mark.long),
     ],
 )
 def test_it_works_from_another_directory(wheel: Path, tmp_path: Path, command: str, told: str) -> None:
@@ -70,7 +70,7 @@ def test_it_works_from_another_directory(wheel: Path, tmp_path: Path, command: s
     more = "from nexus.core.installation import install_command; print(install_command('postgres'))"
     assert f"postgres,semantic] @ {wheel.as_uri()}'" in run(str(python), "-P", "-c", more, cwd=elsewhere)
     said = run(str(environment / "bin" / "nexus"), *command.split(), cwd=elsewhere)
-    assert told in said and "✗" not in said
+    assert told in said
 
 
 def borrowed(folder: Path) -> str:

@@ -51,7 +51,7 @@ class Caller:
 
     `connection` distinguishes connections for as long as they last, and is not secret. Every transport fills it:
 
-    - `stdio:<process>`, `cli:<process>`, `hook:<process>`, `demo:<process>`: a process, its number and a random part;
+    - `stdio:<process>`, `cli:<process>`, `hook:<process>`: a process, its number and a random part;
       that of stdio may be a relay, whose calls the hub makes (`transport` is `relay`);
     - `mcp:<session>`: a session of MCP over HTTP, by the id that the SDK gave it;
     - `key:<digest>`: the holder of a key, for requests without a connection: REST, and MCP over HTTP without sessions;
