@@ -28,7 +28,6 @@ from nexus.core.time_limit import OutOfTime
 PROTOCOL = 1  # of relay and hub; a relay with another one serves itself
 STANDALONE, API_KEY = "NEXUS_STANDALONE", "NEXUS_API_KEY"
 DIRECTORY, SOCKET = "run", "mcp.sock"  # in the home
-LOOPBACK = "mcp.json"  # beside the socket, where there can be none: see `loopback`
 LONGEST_ADDRESS = 100  # bytes of a socket's path; systems allow 103 to 107
 CONTROL = b'{"nexus":'  # starts the hub's own lines; messages of MCP start differently
 
@@ -56,7 +55,6 @@ REPEATABLE = frozenset(  # methods that change only the connection; the hub name
     )
 )
 ANSWERED = re.compile(rb'\{"jsonrpc":"2\.0","id":("(?:[^"\\]|\\.)*"|-?[0-9]+),"(?:result|error)"')
-NO_HUB = "what listens at the address of the hub is no hub."
 GREETING = (  # for a person who starts it by hand
     "[nexus] This speaks MCP on stdin and stdout: it is a coding client that starts it, not a person.\n"
     "[nexus] To connect one: nexus connect --client claude-code (or another; nexus connect --help). Ctrl-C ends this.\n"
@@ -164,7 +162,7 @@ def address(home: Path) -> Iterator[str]:
 
 def user_at(connection: socket.socket) -> tuple[int | None, int | None]:
     """Return the process and the user at the other end, if the system reports them."""
-    if not hasattr(socket, "SO_PEERCRED") or connection.family == socket.AF_INET:
+    if not hasattr(socket, "SO_PEERCRED"):
         return None, None
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
     process, user = (int.from_bytes(credentials[start : start + 4], sys.byteorder) for start in (0, 4))
@@ -205,7 +203,7 @@ def connect(
         welcome = json.loads(first)
     except (ValueError, RecursionError):
         connection.close()
-        raise NoHub(NO_HUB) from None
+        raise NoHub("what listens at the socket of the hub is no hub.") from None
     connection.settimeout(None)
     return connection, welcome, rest
 
@@ -222,14 +220,7 @@ def _elsewhere(home: Path) -> str:
 
 
 def _reach(home: Path, seconds: float) -> socket.socket:
-    """Return a connection to what listens for the relays of a home. Raises OSError, and NoHub where that is no hub."""
-    if (home / DIRECTORY / LOOPBACK).exists():
-        from mcp_bridge import loopback  # most homes can hold a socket
-
-        try:
-            return loopback.connect(home / DIRECTORY / LOOPBACK, seconds)
-        except loopback.NotTheHub:
-            raise NoHub(NO_HUB) from None
+    """Return a connection to what listens for the relays of a home. Raises OSError."""
     if not hasattr(socket, "AF_UNIX"):
         raise FileNotFoundError
     connection = socket.socket(socket.AF_UNIX)

@@ -26,7 +26,7 @@ from mcp_types import INTERNAL_ERROR, JSONRPCError, JSONRPCNotification, JSONRPC
 from pydantic import BaseModel, Field
 
 from coordination.services import limits
-from mcp_bridge import choices, hub_commands, loopback
+from mcp_bridge import choices, hub_commands
 from mcp_bridge.choices import ENABLE, caller_of_process
 from mcp_bridge.context import Context
 from mcp_bridge.features import wire
@@ -37,7 +37,6 @@ from mcp_bridge.relay import (
     DIRECTORY,
     HEAD,
     LONGEST_LINE,
-    LOOPBACK,
     MOST_SLOTS,
     PROTOCOL,
     REQUEST,
@@ -130,18 +129,18 @@ async def serve() -> None:
     """Serve relays until cancelled; then answer the calls under way, and tell each relay which lines to send again."""
     home = CoreSettings.current().home
     try:
-        listening, token = _listen(home)  # first: a process that starts when the hub is ready must find the address
+        listening = _listen(home)  # first: a process that starts when the hub is ready must find the address
     except OSError as error:
         log.warning("Agents on stdio serve themselves: there is no socket in %s (%s).", home, error.strerror)
         return
     listening.setblocking(False)
-    relays = Relays(token)
+    relays = Relays()
     try:
         await _accept(listening, relays)
     finally:
         listening.close()
         with contextlib.suppress(OSError):
-            (home / DIRECTORY / (SOCKET if token is None else LOOPBACK)).unlink()
+            (home / DIRECTORY / SOCKET).unlink()
         await relays.end()
 
 
@@ -166,24 +165,18 @@ async def _accept(listening: socket.socket, relays: Relays) -> None:
         await loop.connect_accepted_socket(protocol, connection)
 
 
-def _listen(home: Path) -> tuple[socket.socket, bytes | None]:
-    """Return the listening socket, and the token that relays must know where it is on loopback. The holder of the
-    home's lock may replace what is there: its hub is dead. Raises OSError."""
+def _listen(home: Path) -> socket.socket:
+    """Return the listening socket. The holder of the home's lock may replace what is there: its hub is dead. Raises
+    OSError."""
     directory = home / DIRECTORY
     directory.mkdir(mode=0o700, exist_ok=True)
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or own_user() not in (None, found.st_uid):
         raise PermissionError(0, f"{directory} is no directory of this user")
     directory.chmod(0o700)
-    for name in (SOCKET, LOOPBACK):
-        (directory / name).unlink(missing_ok=True)
-    if hasattr(socket, "AF_UNIX"):
-        with contextlib.suppress(OSError):  # the home's file system has no sockets, or its path is too long for one
-            return _listen_in_home(home), None
-    return loopback.listen(directory / LOOPBACK)
-
-
-def _listen_in_home(home: Path) -> socket.socket:
+    (directory / SOCKET).unlink(missing_ok=True)
+    if not hasattr(socket, "AF_UNIX"):
+        raise OSError(0, "this system has none")
     listening = socket.socket(socket.AF_UNIX)
     try:
         with address(home) as path:
@@ -199,8 +192,8 @@ def _listen_in_home(home: Path) -> socket.socket:
 class Relays:
     """The connected relays."""
 
-    def __init__(self, token: bytes | None) -> None:
-        self._bus, self._token = ResourceBus(), token
+    def __init__(self) -> None:
+        self._bus = ResourceBus()
         self._silent: dict[asyncio.Task[None], None] = {}  # those that have not said yet who they are, oldest first
         self._serving: dict[asyncio.Task[None], Connection] = {}
         self._ending = False
@@ -242,8 +235,6 @@ class Relays:
             return None
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                if self._token is not None and not await loopback.is_relay(reader, writer, self._token):
-                    return None
                 line = await reader.readline()  # first: closing with unread data would drop the hub's answer
             if len(self._serving) >= MOST_CONNECTIONS:
                 raise NexusError(
@@ -324,9 +315,7 @@ def _understood(hello: Hello, peer: int | None) -> Ready:
 
 def _check_same(hello: Hello, peer: int | None) -> None:
     """Check that the hub's settings are those of the process. Raises Elsewhere."""
-    # Relays of 0.1 name apps by today's labels. The labels can go when those relays are gone.
-    known = {name for config in apps.get_app_configs() for name in (config.name, config.label)}
-    if not known.issuperset(hello.apps):
+    if not {config.name for config in apps.get_app_configs()}.issuperset(hello.apps):
         raise Elsewhere("The hub is another installation of Nexus.")
     if hello.namespace != namespace() or peer not in (None, hello.process):
         raise Elsewhere("The hub sees other files than this process.")

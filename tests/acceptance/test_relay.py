@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 from mcp.shared.subscriptions import ResourceUpdated
 
-from mcp_bridge.relay import DIRECTORY, LOOPBACK, SOCKET
-from tests import warm
+from mcp_bridge.relay import DIRECTORY, SOCKET
 from tests.acceptance import hub as hubs
 from tests.acceptance.hub import START_SECONDS, Hub, serving
 from tests.acceptance.processes import HELLO, ROOT, Raw, calls_of, client, environment, is_relayed
@@ -178,32 +177,6 @@ def test_no_write_runs_twice_and_none_is_lost(home: Path, hubs_of: list[Hub], pr
     verbs = ("handoff.created", "handoff.claimed", "handoff.completed")
     told = Counter((event["type"], event["payload"]["handoff_id"]) for event in seen if event["type"] in verbs)
     assert told == {(verb, handoff): 1 for verb in verbs for handoff in completed}
-
-
-def test_a_relay_finds_each_hub_where_there_are_no_unix_sockets(home: Path, project: str) -> None:
-    """Also the hub after a killed one, which left its address behind."""
-    program = ROOT / "tests" / "mcp_bridge" / "without_unix_sockets.py"
-    address = home / DIRECTORY / LOOPBACK
-    with serving(home, program=program) as hub, Raw(home, program=program) as raw:
-        raw.greet()
-        assert is_relayed(raw, hub)
-        hub.call("agent_register", agent_id="ann")
-        words = ["send", "--to", "ann", "--subject", "s", "--body", "b", "--project", project]
-        assert warm.run(words, environment(home), timeout=START_SECONDS, program=program).returncode == 0
-        assert calls_of(hub, "message_create") == 1, "the hub also runs short commands"
-        assert not (home / DIRECTORY / SOCKET).exists() and address.exists()
-        hub.stop(signal.SIGKILL)
-        left = address.read_text()
-        with Raw(home) as other:
-            other.greet()
-            assert other.call("nexus_info", {})["ok"], "it serves itself"
-        with serving(home, program=program) as following:
-            assert is_relayed(raw, following)
-            token = json.loads(left)["token"]
-            assert token not in address.read_text()
-            assert not any(token in line for line in hub.lines)
-            following.stop()
-        assert not address.exists()
 
 
 def test_a_hub_that_can_make_no_socket_serves_and_agents_serve_themselves(home: Path) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import socket
 import stat
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -20,9 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_bridge.relay import DIRECTORY, LONGEST_LINE, LOOPBACK, SOCKET, TOO_LARGE, Lines, NoHub, address
-from mcp_bridge.relay import connect as connect_to_hub
-from nexus.core.files import replace
+from mcp_bridge.relay import DIRECTORY, LONGEST_LINE, SOCKET, TOO_LARGE, Lines, address
 from tests import warm
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import HELLO, environment
@@ -331,58 +327,6 @@ def test_a_hub_that_refuses_it_ends_it_or_leaves_it_to_itself(hub: Hub, home: Pa
         else:
             assert agent.hear()["result"]["serverInfo"]["name"] == "nexus"
             assert agent.process.stderr.readline() == b"[nexus] This process serves itself: because\n"
-
-
-@pytest.mark.usefixtures("starts_processes")
-@pytest.mark.parametrize(
-    "said", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"0" * 64 + b" " + b"0" * 64 + b"\n", b"x" * 1000]
-)
-def test_what_listens_where_a_hub_was_learns_nothing(home: Path, said: bytes) -> None:
-    """Another program at the port of a hub that was killed."""
-    heard: list[bytes] = []
-    with socket.create_server(("127.0.0.1", 0)) as other:
-
-        def play() -> None:
-            connection, _ = other.accept()
-            with connection:
-                connection.settimeout(START_SECONDS)
-                heard.append(connection.recv(1000))
-                connection.sendall(said)
-                with suppress(OSError):  # the relay has left already
-                    connection.shutdown(socket.SHUT_WR)
-                with suppress(ConnectionError):  # it did not read everything
-                    while piece := connection.recv(1000):
-                        heard.append(piece)
-
-        (home / DIRECTORY).mkdir(parents=True)
-        address = {"port": other.getsockname()[1], "token": "f" * 64}
-        replace(home / DIRECTORY / LOOPBACK, json.dumps(address).encode())
-        player = threading.Thread(target=play, daemon=True)
-        player.start()
-        with pytest.raises(NoHub, match="is no hub"):
-            connect_to_hub(home, {"nexus": "hello", "key": "secret"}, None)
-        player.join(START_SECONDS)
-    assert re.fullmatch(rb"[0-9a-f]{64}\n", b"".join(heard))
-
-
-def test_a_file_that_is_no_address_is_no_hub(home: Path) -> None:
-    (home / DIRECTORY).mkdir(parents=True)
-    for text in ("", "{}", "[]", '{"port": "x", "token": "y"}', '{"port": 1, "token": 2}', "[" * 900):
-        replace(home / DIRECTORY / LOOPBACK, text.encode())
-        with pytest.raises(NoHub):
-            connect_to_hub(home, {}, None)
-
-
-def test_an_address_that_others_can_read_is_not_used(home: Path) -> None:
-    (home / DIRECTORY).mkdir(parents=True)
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        other.setblocking(False)
-        address = {"port": other.getsockname()[1], "token": "f" * 64}
-        replace(home / DIRECTORY / LOOPBACK, json.dumps(address).encode(), mode=0o644)
-        with pytest.raises(NoHub):
-            connect_to_hub(home, {}, None)
-        with pytest.raises(BlockingIOError):
-            other.accept()
 
 
 @pytest.mark.usefixtures("starts_processes")

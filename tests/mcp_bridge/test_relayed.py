@@ -7,8 +7,8 @@ import json
 import os
 import resource
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from pytest_django import Settings
 from coordination.services import limits
 from coordination.toolset import arun
 from mcp_bridge import relay, relayed, stdio
-from mcp_bridge.relay import DIRECTORY, LOOPBACK, PROTOCOL, SOCKET
+from mcp_bridge.relay import DIRECTORY, PROTOCOL, SOCKET
 from nexus.core.access import holder_of
 from nexus.core.config import Resolved
 from nexus.core.fairness import SHARE, Turn, turns
@@ -48,14 +48,14 @@ def hello(home: Path, settings: Settings) -> dict[str, Any]:
 async def serving(home: Path) -> AsyncIterator[None]:
     """A hub that takes relays in."""
     task = asyncio.create_task(relayed.serve())
-    addresses = [home / DIRECTORY / name for name in (SOCKET, LOOPBACK)]
-    while not any(address.exists() for address in addresses):
+    address = home / DIRECTORY / SOCKET
+    while not address.exists():
         await asyncio.sleep(0.01)
         assert not task.done()
     yield
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    assert not any(address.exists() for address in addresses)
+    assert not address.exists()
 
 
 class Client:
@@ -129,56 +129,6 @@ async def test_connections_that_say_nothing_take_no_agents_place_and_of_too_many
             connection.close()
 
 
-async def test_relays_come_by_loopback_where_there_are_no_unix_sockets(
-    home: Path, hello: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.delattr(socket, "AF_UNIX")
-    async with serving(home):
-        address = home / DIRECTORY / LOOPBACK
-        assert address.stat().st_mode & 0o777 == 0o600
-        token = json.loads(address.read_text())["token"]
-        client = await connected(home, hello)
-        assert client.welcome["nexus"] == "welcome"
-        await client.say(HELLO, READY)
-        assert (await client.hear())["result"]["serverInfo"]["name"] == "nexus"
-        client.close()
-        address.write_text(json.dumps(json.loads(address.read_text()) | {"token": "0" * 64}))
-        with pytest.raises(relay.NoHub, match="is no hub"):
-            await connected(home, hello)
-    assert token not in caplog.text and not caplog.records
-
-
-async def test_a_home_whose_file_system_takes_no_socket_is_reached_by_loopback(
-    home: Path, hello: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    @contextmanager
-    def refused(home: Path) -> Iterator[str]:
-        yield "/proc/mcp.sock"  # which holds no sockets, either
-
-    monkeypatch.setattr(relayed, "address", refused)
-    async with serving(home):
-        assert not (home / DIRECTORY / SOCKET).exists()
-        client = await connected(home, hello)
-        assert client.welcome["nexus"] == "welcome"
-        client.close()
-
-
-async def test_where_others_could_read_the_token_there_is_no_address(
-    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As on a file system that keeps no rights."""
-
-    def open_to_all(path: Path, content: bytes) -> None:
-        path.write_bytes(content)
-        path.chmod(0o644)
-
-    monkeypatch.delattr(socket, "AF_UNIX")
-    monkeypatch.setattr("nexus.core.files.replace", open_to_all)
-    await relayed.serve()
-    assert not (home / DIRECTORY / LOOPBACK).exists()
-    assert "Agents on stdio serve themselves" in caplog.text
-
-
 def shouted(connection: socket.socket, said: bytes) -> bytes:
     """What a connection answers to who says this and nothing more."""
     heard = b""
@@ -191,34 +141,14 @@ def shouted(connection: socket.socket, said: bytes) -> bytes:
     return heard
 
 
-NONCE = b"0" * 64 + b"\n"
-NO_PROOFS = [b"", b"\n", b"GET / HTTP/1.1\r\n\r\n", NONCE, NONCE + b"0" * 64 + b"\n", NONCE * 3, b"0" * 100_000]
-
-
-async def test_who_does_not_know_the_token_is_not_heard(
-    home: Path, hello: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_without_unix_sockets_agents_serve_themselves(
+    home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delattr(socket, "AF_UNIX")
-    async with serving(home):
-        port = json.loads((home / DIRECTORY / LOOPBACK).read_text())["port"]
-        for said in NO_PROOFS:
-            connection = await asyncio.to_thread(socket.create_connection, ("127.0.0.1", port), START_SECONDS)
-            heard = await asyncio.to_thread(shouted, connection, said + json.dumps(hello).encode() + b"\n")
-            assert b"nexus" not in heard, said[:99]
-        client = await connected(home, hello)
-        assert client.welcome["nexus"] == "welcome"
-        client.close()
-    assert not caplog.records
-
-
-async def test_a_relay_that_was_started_before_the_apps_were_renamed_is_served(
-    home: Path, hello: dict[str, Any]
-) -> None:
-    old = "core coordination inbox handoffs hooks topics planning files control mcp_bridge maintenance nexus_site"
-    async with serving(home):
-        client = await connected(home, {**hello, "apps": old.split()})
-        assert client.welcome["nexus"] == "welcome"
-        client.close()
+    await relayed.serve()
+    assert "Agents on stdio serve themselves: there is no socket in" in caplog.text
+    with pytest.raises(relay.NoHub):
+        relay.connect(home, {}, None)
 
 
 UNLIKE: list[dict[str, Any]] = [
