@@ -16,7 +16,6 @@ from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.database.migrations import refuse_other_version
 from nexus.core.database.sqlite.errors import DAMAGED, beside, refuse_damaged
-from nexus.core.database.sqlite.store import gaps_admitted
 from nexus.core.database.store import store
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.progress import Bar
@@ -140,9 +139,8 @@ def _go_on_above(copy: Path, former: Path, *, damaged: bool = False) -> None:
         head += UNREAD_IDS if damaged else 0
         restored.execute("BEGIN IMMEDIATE")
         if head > restored_to:
-            if not restored.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = 'events'", (head,)).rowcount:
-                restored.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)", (head,))
-            restored.execute(gaps_admitted(head))
+            restored.execute("DELETE FROM sqlite_sequence WHERE name = 'events'")
+            restored.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)", (head,))
         payload = json.dumps({"restored_to": restored_to, "former": head})
         restored.executemany(
             "INSERT INTO events (workspace_id, stream, type, payload, visibility, created_at)"

@@ -269,47 +269,6 @@ def references(examination: FileExamination) -> Iterator[Finding]:
         )
 
 
-def event_ids(examination: FileExamination) -> Iterator[Finding]:
-    """Check that event ids have no gaps. Only retention removes events, the oldest first.
-
-    Not a gap: ids before the oldest event, once a retention pass ran; ids beside events that are at most two hours
-    younger than the oldest (the clock may have been moved); and ids up to the end of a restored or imported history.
-    """
-    if "events" not in examination.tables():
-        return
-    oldest = examination.value("SELECT min(created_at) FROM events")
-    pruned = examination.given_out("retention_passes")
-    admitted = examination.value("PRAGMA user_version")
-    for first, last, before in _missing(examination):
-        by_retention = pruned and (before is None or _moment(before) <= _moment(oldest) + CLOCK_STEP)
-        if last <= admitted or by_retention:
-            continue
-        yield Finding(
-            f"Events {first} to {last} are missing." if last > first else f"Event {first} is missing.",
-            "Ids are given out without gaps and only retention removes events, the oldest ones: these were removed by "
-            "another program, or by damage. Agents are not disturbed; restore a backup if the history matters.",
-        )
-
-
-def _missing(examination: FileExamination) -> Iterator[tuple[int, int, str | None]]:
-    """Yield each run of missing ids, first and last, with the time of the event before it; None before the oldest."""
-    gaps = f"""
-        SELECT event_id, before, stamp FROM (
-            SELECT event_id, lag(event_id) OVER log AS before, lag(created_at) OVER log AS stamp
-            FROM {examination.sample("events")} WINDOW log AS (ORDER BY event_id)
-        ) WHERE event_id - coalesce(before, 0) > 1
-    """  # noqa: S608
-    for event_id, before, stamped in examination.rows(gaps):
-        if before is None and examination.quick:
-            continue  # the sample begins there
-        yield (before or 0) + 1, event_id - 1, stamped
-    newest = examination.rows("SELECT event_id, created_at FROM events ORDER BY event_id DESC LIMIT 1")
-    previous, stamp = newest[0] if newest else (0, None)
-    given_out = examination.given_out("events")
-    if given_out > previous:
-        yield previous + 1, given_out, stamp
-
-
 def open_passes(examination: Examination) -> Iterator[Finding]:
     """Check that no retention pass is open, which permits the deletion of events."""
     tables = examination.tables()

@@ -41,7 +41,6 @@ ROW_CHECKS: dict[str, Callable[[Examination], Iterator[Finding]]] = {
 SQLITE_CHECKS: dict[str, Callable[[FileExamination], Iterator[Finding]]] = {
     "integrity": checks.integrity,
     "references": checks.references,
-    "event ids": checks.event_ids,
 }
 
 

@@ -11,12 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from django.apps import apps
 from django.db import connection
 
 from nexus.core.apps import database_objects
 from nexus.core.database.sqlite.schema import absent
-from nexus.core.database.store import store, write
+from nexus.core.database.store import write
 from nexus.core.progress import Bar
 from nexus.maintenance import store_file
 
@@ -51,10 +50,6 @@ class Examination(Home):
         """Return the first column of the first row; None if there is no row."""
         found = self.rows(sql, *values)
         return found[0][0] if found else None
-
-    def given_out(self, table: str) -> int:
-        """Return the highest automatic id that a table ever gave out; 0 if it gave none."""
-        raise NotImplementedError
 
     def tables(self) -> set[str]:
         """Return the names of the existing tables."""
@@ -103,9 +98,6 @@ class FileExamination(Examination):
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         return self.connection.execute(sql, values).fetchall()
 
-    def given_out(self, table: str) -> int:
-        return int(self.value("SELECT max(seq) FROM sqlite_sequence WHERE name = ?", table) or 0)
-
     def tables(self) -> set[str]:
         return {name for (name,) in self.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
@@ -139,10 +131,6 @@ class ServerExamination(Examination):
             cursor.execute(sql.replace("?", "%s"), values or None)
             found: list[tuple[Any, ...]] = cursor.fetchall()
         return found
-
-    def given_out(self, table: str) -> int:
-        model = next(model for model in apps.get_models() if model._meta.db_table == table)
-        return store().given_out(model)
 
     def tables(self) -> set[str]:
         return set(connection.introspection.table_names())

@@ -408,7 +408,6 @@ class Import:
             self._highest = page[-1]["event_id"] + self._shift
         # Last, as PostgreSQL does not take it back with the transaction: the next import is to find an empty log.
         store().give_out_above(Event, self._highest)
-        store().admit_gaps(Event._meta.db_table)
         self._read.imported_at = now()
         self._read.save()
 

@@ -125,10 +125,6 @@ class Store(Protocol):
         """Let the next automatic id be above `head`, and above all ids given out before. Call it inside a
         transaction."""
 
-    def admit_gaps(self, table: str) -> None:
-        """Tell doctor that ids missing in `table` now, up to the highest given out, are no error. Call it inside a
-        transaction."""
-
     def size_on_disk(self) -> int:
         """Return the size of the store in bytes."""
 

@@ -24,7 +24,6 @@ from nexus.core.operations.errors import Code, NexusError
 
 __all__ = [
     "WRITERS",
-    "admit_gaps",
     "append",
     "batch",
     "check",
@@ -227,10 +226,6 @@ def snapshot() -> Iterator[None]:
 def watch(model: type[Model]) -> postgres_connection.Watch:
     """Begin to watch for commits, with this process's one listener, which the first watch starts."""
     return postgres_connection.watch()
-
-
-def admit_gaps(table: str) -> None:
-    """Do nothing: here a rolled-back transaction uses up its ids, so doctor does not report gaps."""
 
 
 def size_on_disk() -> int:

@@ -35,7 +35,6 @@ from nexus.core.sqlite import connect
 
 __all__ = [
     "WRITERS",
-    "admit_gaps",
     "append",
     "batch",
     "check",
@@ -208,22 +207,10 @@ def give_out_above(model: type[Model], head: int) -> None:
             cursor.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (%s, %s)", [table, head])
 
 
-def admit_gaps(table: str) -> None:
-    """Tell doctor that ids missing in `table` now, up to the highest given out, are no error. Call it inside a
-    transaction."""
-    with connection.cursor() as cursor:
-        cursor.execute(gaps_admitted(_given_out(table)))
-
-
 def _given_out(table: str) -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = %s", [table])
         return int(cursor.fetchone()[0] or 0)
-
-
-def gaps_admitted(upto: int) -> str:
-    """Return the statement that records that ids up to `upto` may be missing; `PRAGMA user_version` holds it."""
-    return f"PRAGMA user_version = {min(upto, 2**31 - 1):d}"
 
 
 class ExclusiveLock:

@@ -42,8 +42,8 @@ exit codes: 0 healthy, or nothing but notes; 1 something was found (and, with --
         parser.add_argument(
             "--quick",
             action="store_true",
-            help="Sample an SQLite file: compare no index with its table, and look for a wrong clock and "
-            f"missing events only among the newest {SAMPLED:,} rows of each table.",
+            help="Sample an SQLite file: compare no index with its table, and look for a wrong clock only among the "
+            f"newest {SAMPLED:,} rows of each table.",
         )
         parser.add_argument("--json", action="store_true", help="Answer one JSON object.")
 
