@@ -54,12 +54,12 @@ class CoordinationConfig(NexusAppConfig):
         super().ready()
 
     def connection_state(self, connection: str) -> Any:
-        from nexus.core.operations.runner import joined_as
+        from nexus.core.operations.caller import joined_as
 
         return joined_as(connection)
 
     def restore_connection(self, connection: str, state: Any) -> None:
-        from nexus.core.operations.runner import Joined, remember
+        from nexus.core.operations.caller import Joined, remember
 
         if not (isinstance(state, list) and len(state) in (2, 3) and all(isinstance(each, str) for each in state)):
             raise ValueError("an agent, its project, and its session")

@@ -12,9 +12,8 @@ from coordination.paths import resolve_root
 from coordination.services import sessions
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
-from nexus.core.operations.parameters import MAX_INTEGER, FieldErrors, Id, Outside, Terse, not_blank
+from nexus.core.operations.parameters import MAX_INTEGER, FieldErrors, Id, OfConnection, Outside, Terse, not_blank
 from nexus.core.operations.registry import Guard, Operation
-from nexus.core.operations.runner import OfConnection
 
 MOUNTED = Outside(touch=resolve_root, silent=CoordinationCode.WORKSPACE_UNRESOLVED, resolves=True)
 ProjectRoot = Annotated[

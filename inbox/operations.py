@@ -25,9 +25,18 @@ from nexus.core.limits import up_to_the_limit
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, ErrorCode, NexusError
-from nexus.core.operations.parameters import MAX_IDS_A_CALL, FieldErrors, Id, Limit, Params, Terse, Time, not_blank
+from nexus.core.operations.parameters import (
+    MAX_IDS_A_CALL,
+    FieldErrors,
+    Id,
+    Limit,
+    OfConnection,
+    Params,
+    Terse,
+    Time,
+    not_blank,
+)
 from nexus.core.operations.replies import AgentResource, Data, Reference, hinted, packaged
-from nexus.core.operations.runner import OfConnection
 
 
 class InboxCode(ErrorCode):

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from coordination.services import sessions
 from nexus.core.background_work import Work
 from nexus.core.config import CoreSettings
+from nexus.core.operations.caller import joined_as
 from nexus.core.operations.registry import Operation
-from nexus.core.operations.runner import joined_as
 from nexus.hooks import client_processes
 
 # On the event loop alone.
@@ -74,13 +74,13 @@ def _works_on(connection: str, agent_id: str) -> None:
 
 def agent_on(connection: str | None) -> str | None:
     """Return the agent that joined on a connection, or acted on it last; None if none did."""
-    joined = joined_as(connection) if connection else None
+    joined = joined_as(connection)
     return joined.agent_id if joined else _agents.get(connection or "")
 
 
 def session_on(connection: str | None) -> str | None:
     """Return the session of the agent on a connection; None if it has none there."""
-    joined = joined_as(connection) if connection else None
+    joined = joined_as(connection)
     return joined.session_id if joined else _sessions.get(connection or "")
 
 

@@ -8,21 +8,25 @@ with the key: nobody else can get or read an answer, which may contain secrets.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from functools import cache
 from hashlib import shake_256
 from typing import Any
 
+from django.db import connection
+
 from mcp_bridge.models import RecordedCall
 from nexus.core.apps import NexusAppConfig, nexus_apps
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot, Update, insert, unsaved
-from nexus.core.database.store import write
-from nexus.core.operations.caller import Caller, Repeated
+from nexus.core.database.store import commits, in_one_transaction, marked, write
+from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, ErrorCode, NexusError
-from nexus.core.operations.replies import Hinted, Outcome, hinted
+from nexus.core.operations.registry import Operation
+from nexus.core.operations.replies import Data, Hinted, Outcome, hinted
 
+BEGUN, CALLED, FINISHED = range(3)  # stages of a request: the last one belongs to a wait that writes its answer
 KEPT = timedelta(hours=1)  # a relay sends a request again within a minute, or never
 LONGEST = 64 * 1024  # bytes of an answer; a longer one is not recorded
 LOST = NexusError(
@@ -41,22 +45,70 @@ _replace = Update(
 )
 
 
+class Repeated(Exception):
+    """The same request was done meanwhile, and this transaction must be rolled back."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__()
+        self.outcome = outcome
+
+
 class RelayedRequest:
     """One write of a relay: a `nexus.core.operations.caller.Request`."""
 
     def __init__(self, caller: Caller, number: int, key: str, *, repeated: bool) -> None:
         self._connection, self.repeated = caller.connection or "", repeated
-        self.name, self._secret = f"{self._connection}/{number}", f"{key} {caller.agent_id}"
+        self._slot, self._secret = f"{self._connection}/{number}", f"{key} {caller.agent_id}"
         self._key = shake_256(self._secret.encode()).hexdigest(16)
 
     def outcome(self) -> Outcome | None:
         with write():  # behind a killed hub's transaction, which PostgreSQL may still be committing
             return self._recorded()
 
-    def record(self, stage: int, outcome: Outcome | None = None) -> None:
+    def once(
+        self, operation: Operation[Any], call: Callable[[], Data], finishes: Callable[[Data], bool] | None
+    ) -> Data:
+        def called() -> Outcome:
+            try:
+                return Outcome(call())
+            except NexusError as error:  # raised behind the commit, with what the refusal stored
+                return Outcome(error=error)
+
+        try:
+            if operation.own_transaction:
+                outcome = self._marked(called)
+            else:
+                with in_one_transaction():
+                    outcome = called()
+                    waits = finishes is not None and outcome.data is not None and not finishes(outcome.data)
+                    if connection.in_atomic_block and not waits:  # otherwise it wrote nothing, and may be made again
+                        self._record(CALLED if finishes is None else FINISHED, outcome)
+        except Repeated as repeated:
+            outcome = repeated.outcome
+        return outcome.result()
+
+    def _marked(self, called: Callable[[], Outcome]) -> Outcome:
+        """Make a call that has its own transactions: the first one records that it has begun, a further one the
+        outcome."""
+        before = commits()
+
+        def mark() -> None:
+            if commits() == before:
+                self._record(BEGUN)
+
+        with marked(mark):
+            outcome = called()
+        if commits() > before:
+            with write(self._slot):
+                self._record(CALLED, outcome)
+        return outcome
+
+    def _record(self, stage: int, outcome: Outcome | None = None) -> None:
+        """Record, in the transaction of the write, that the request has reached this stage. Raises Repeated if the same
+        request did before."""
         answer = self._as_bytes(outcome) if outcome is not None else b""
         row = {
-            "slot": self.name,
+            "slot": self._slot,
             "key": self._key,
             "stage": stage,
             "answer": self._veiled(stage, answer) if 0 < len(answer) <= LONGEST else None,
@@ -70,7 +122,7 @@ class RelayedRequest:
         insert(unsaved(RecordedCall, **row))
 
     def _recorded(self) -> Outcome | None:
-        row = _find.first(slot=self.name)
+        row = _find.first(slot=self._slot)
         if row is None or row.key != self._key:
             return None
         if row.answer is None:

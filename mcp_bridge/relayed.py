@@ -59,7 +59,6 @@ from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.registry import TOOLSETS, Choice, Operation, default
 from nexus.core.operations.replies import Outcome, Reply
-from nexus.core.operations.runner import is_recorded
 from nexus.core.waiting import AUTHENTICATION, in_thread
 
 log = logging.getLogger(__name__)
@@ -338,7 +337,7 @@ def _welcome(reply: Reply) -> dict[str, Any]:
         Code.DB_ERROR, "The hub is away, and this was not done. Send the same call again.", {"retryable": True}
     )
     answers = {"away": _answer(away, reply), "lost": _answer(LOST, reply)}
-    return {**answers, "repeatable": _repeatable(), "recorded": _tools_that(is_recorded)}
+    return {**answers, "repeatable": _repeatable(), "recorded": _tools_that(lambda operation: operation.is_recorded)}
 
 
 def _answer(error: NexusError, reply: Reply) -> dict[str, Any]:

@@ -31,12 +31,10 @@ from nexus.core.clock import iso, now
 from nexus.core.config import package_version
 from nexus.core.database.migrations import schema_version
 from nexus.core.database.store import write
-from nexus.core.operations import runner
-from nexus.core.operations.caller import Caller
+from nexus.core.operations.caller import Caller, Joined, remember
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.pages import Paged, PageEnd, page
-from nexus.core.operations.parameters import Id, Label, Nothing, Params, Shown, Time
-from nexus.core.operations.runner import OfConnection
+from nexus.core.operations.parameters import Id, Label, Nothing, OfConnection, Params, Shown, Time
 
 SURFACE_REVISION = 4  # rises with every change of a tool's name, parameters, defaults or meaning
 
@@ -102,7 +100,7 @@ def join(p: Join, caller: Caller) -> JoinedTeam:
         workspace = workspaces.resolve(project_root=project_root, display_name=None)
         agents.register(agent_id=p.agent_id, given=given, by_operator=caller.operator is not None)
         session, secret = sessions.open_session(agent_id=p.agent_id, workspace_id=workspace.workspace_id, metadata=None)
-    runner.remember(caller.connection, runner.Joined(p.agent_id, workspace.root_realpath, session.session_id))
+    remember(caller.connection, Joined(p.agent_id, workspace.root_realpath, session.session_id))
     moment = now()
     owed = debts.owed_by(p.agent_id)
     waiting = arrivals.waiting(p.agent_id, workspace.workspace_id, moment, caller)

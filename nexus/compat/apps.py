@@ -16,10 +16,11 @@ class CompatConfig(NexusAppConfig):
         from coordination.toolset import COORDINATION
         from nexus.compat.nexus3 import wire
         from nexus.compat.okto import answers, calls
-        from nexus.core.operations.runner import Translator, translators
+        from nexus.control.toolset import CONTROL
+        from nexus.core.operations.registry import Translator
 
-        translators.append(Translator(calls.concerns, calls.translate, answers.less))
-        translators.append(Translator(wire.concerns, wire.translate, wire.answer))
+        COORDINATION.translators.append(Translator(calls.concerns, calls.translate, answers.less))
+        CONTROL.translators.append(Translator(wire.concerns, wire.translate, wire.answer))
         COORDINATION.administered_in("nexus.compat.okto.administration")
         super().ready()
 

@@ -5,7 +5,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nexus.core.apps import NexusAppConfig
-from nexus.core.operations import runner
 from nexus.core.operations.errors import Code, NexusError
 
 if TYPE_CHECKING:
@@ -15,15 +14,6 @@ if TYPE_CHECKING:
     from nexus.core.contributions import Address, BrowserNotification, Endpoint, Figure, StartedBy
     from nexus.core.operations.caller import Caller
     from nexus.core.operations.registry import Operation
-
-
-def _check_ceiling(caller: Caller, operation: Operation[Any], params: Any) -> None:
-    from nexus.control.config import ControlSettings
-
-    if ControlSettings.current().control:  # without a pool nothing of it is loaded
-        from nexus.control.permissions import members
-
-        members.check_ceiling(caller, operation, params)
 
 
 class ControlConfig(NexusAppConfig):
@@ -94,7 +84,6 @@ class ControlConfig(NexusAppConfig):
 
             return in_review(works)
 
-        runner.checks.append(_check_ceiling)
         steps.register_reviews(in_review)
         overlong.register(
             "questions",
@@ -105,6 +94,14 @@ class ControlConfig(NexusAppConfig):
             later="expires_at",
         )
         super().ready()
+
+    def check_call(self, caller: Caller, operation: Operation[Any], params: Any) -> None:
+        from nexus.control.config import ControlSettings
+
+        if ControlSettings.current().control:  # without a pool nothing of it is loaded
+            from nexus.control.permissions import members
+
+            members.check_ceiling(caller, operation, params)
 
     def check_settings(self) -> None:
         from nexus.control.config import ControlSettings

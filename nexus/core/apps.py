@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         WakeKind,
     )
     from nexus.core.operations.caller import Caller
+    from nexus.core.operations.registry import Operation
 
 
 T = TypeVar("T")
@@ -76,6 +77,9 @@ class NexusAppConfig(AppConfig):
     def ready(self) -> None:
         for module in self.declared_in:
             _submodule(self.module, module)
+
+    def check_call(self, caller: Caller, operation: Operation[Any], params: Any) -> None:
+        """Check a call, and each look of a wait, of who is no operator. Raises NexusError to refuse it."""
 
     def check_settings(self) -> None:
         """Check settings that depend on those of other apps, before anything is written. Raises CONFIG_ERROR."""

@@ -42,15 +42,16 @@ _calls, _seconds = cache(CALLS.labels), cache(SECONDS.labels)
 
 def observe_calls() -> None:
     """Count every call of this process from now on."""
-    runner.observers.append(_observe)
+    runner.called.connect(count_call)
 
 
-def _observe(toolset: Toolset, name: str, outcome: Outcome, seconds: float) -> None:
+def count_call(sender: Toolset, name: str, outcome: Outcome, seconds: float, **_: object) -> None:
+    """Count a call; a receiver of `runner.called`."""
     # `contents` does not import the operations
-    known = name in toolset.contents.operations or name in toolset.operations
+    known = name in sender.contents.operations or name in sender.operations
     operation = name if known else "unknown"  # a client must not make up label values
-    _calls(toolset.name, operation, outcome.error.code.value if outcome.error else "ok").inc()
-    _seconds(toolset.name, operation).observe(seconds)
+    _calls(sender.name, operation, outcome.error.code.value if outcome.error else "ok").inc()
+    _seconds(sender.name, operation).observe(seconds)
 
 
 class Store(Collector):

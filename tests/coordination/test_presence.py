@@ -13,8 +13,7 @@ from coordination.models import Agent
 from coordination.toolset import COORDINATION, run
 from mcp_bridge.presence import PRESENCE, acted, connected
 from nexus.core.clock import now
-from nexus.core.operations import runner
-from nexus.core.operations.caller import Caller
+from nexus.core.operations.caller import Caller, Joined, remember
 from tests.conftest import Call
 
 
@@ -47,7 +46,7 @@ def test_it_takes_any_act_for_a_sign_of_life(
 
 def test_it_lasts_as_long_as_a_connection_is_open(session: dict[str, Any], clock: Traveller, call: Call) -> None:
     connection = "stdio:1-test-of-presence"
-    runner.remember(connection, runner.Joined("ann", "/", session["session_id"]))
+    remember(connection, Joined("ann", "/", session["session_id"]))
     clock.shift(4000)
     with connected("stdio:2-another"):
         tick()

@@ -15,6 +15,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from django.apps import apps
 from django.conf import settings
 from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
 from psycopg_pool import PoolTimeout
@@ -28,7 +29,6 @@ from nexus.core.database.postgres.connection import Connection, failure, is_busy
 from nexus.core.database.postgres.store import MOST_NAMES, django_settings
 from nexus.core.database.prepared import insert
 from nexus.core.database.store import commits, in_one_transaction, store, write
-from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
 from tests.acceptance.hub import START_SECONDS
@@ -433,7 +433,7 @@ def test_nor_does_one_that_ends_after_the_look_at_it(
         Agent.objects.count()
 
     looks: list[str] = []
-    monkeypatch.setattr(runner, "checks", [check])
+    monkeypatch.setattr(apps.get_app_config("coordination"), "check_call", check)
     add(1)
     assert looks == ["agent_register"] * 2
 

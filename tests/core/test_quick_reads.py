@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.conf import settings as django_settings
 from django.core.exceptions import SynchronousOnlyOperation
 
@@ -23,7 +24,6 @@ from coordination.toolset import arun, run
 from nexus.core import waiting
 from nexus.core.clock import now
 from nexus.core.database.store import store
-from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import Operation, operations
 from tests.acceptance.hub import START_SECONDS
@@ -41,7 +41,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
     def note(caller: Caller, operation: Operation[Any], params: Any) -> None:
         seen.append(threading.current_thread())
 
-    monkeypatch.setattr(runner, "checks", [*runner.checks, note])
+    monkeypatch.setattr(apps.get_app_config("coordination"), "check_call", note)
     return seen
 
 

@@ -38,7 +38,7 @@ def ana() -> Caller:
 
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nexus.core.operations.runner._joined", OrderedDict())
+    monkeypatch.setattr("nexus.core.operations.caller._joined", OrderedDict())
 
 
 def test_one_call_answers_who_is_here_what_waits_and_what_is_reserved(call: Call, ana: Caller, project: str) -> None:
@@ -75,7 +75,7 @@ def test_a_connection_that_joined_need_not_say_who_it_is_and_may(call: Call, ana
 def test_of_too_many_connections_the_one_that_joined_longest_ago_is_forgotten(
     call: Call, project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "MOST", 2)
+    monkeypatch.setattr("nexus.core.operations.caller.MOST_JOINED", 2)
     ana, bob, cleo = (Caller("stdio", connection=f"stdio:{number}-test-of-joining") for number in range(3))
     for caller, agent_id in ((ana, "ana"), (bob, "bob"), (ana, "ana"), (cleo, "cleo")):
         data(caller, "join", agent_id=agent_id, project_root=project)
@@ -121,7 +121,7 @@ def test_a_project_is_where_the_client_was_started(call: Call, project: str, mon
     assert data(relayed, "join", agent_id="ana")["project_root"] == str(Path(project).resolve())
     monkeypatch.setenv("HOME", project)
     for nowhere in (relayed, Caller("relay", connection="stdio:5-t", cwd="/"), Caller("rest", connection="key:2")):
-        monkeypatch.setattr("nexus.core.operations.runner._joined", OrderedDict())
+        monkeypatch.setattr("nexus.core.operations.caller._joined", OrderedDict())
         assert called(nowhere, "join", agent_id="ana")["error"]["code"] == "WORKSPACE_REQUIRED"
 
 

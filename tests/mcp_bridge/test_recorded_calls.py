@@ -45,7 +45,7 @@ def sent(
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget what this process knows of connections, as a new hub."""
-    monkeypatch.setattr(runner, "_joined", OrderedDict())
+    monkeypatch.setattr("nexus.core.operations.caller._joined", OrderedDict())
     monkeypatch.setattr(connections, "_held", OrderedDict())
     monkeypatch.setattr(connections, "_topics", {})
 
@@ -177,7 +177,7 @@ def test_a_call_with_own_transactions_that_was_interrupted_may_be_done(project: 
     """Its transaction was committed, and the hub killed before it recorded the answer."""
     task = {"project_root": project, "title": "t", "context": "c"}
     sent("task_add", task)
-    RecordedCall.objects.update(stage=runner.BEGUN, answer=None)
+    RecordedCall.objects.update(stage=recorded_calls.BEGUN, answer=None)
     assert sent("task_add", task, again=True)["error"]["details"] == LOST
     assert Task.objects.count() == 1
 

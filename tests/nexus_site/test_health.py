@@ -18,7 +18,7 @@ import inbox.metrics
 from coordination.toolset import run
 from nexus.core.database.sqlite.store import WriterQueue
 from nexus.core.operations.caller import Caller
-from nexus.core.operations.runner import observers
+from nexus.core.operations.runner import called
 from nexus_site.serving import health, metrics
 from tests.store import failing
 
@@ -36,7 +36,7 @@ def measured() -> Iterator[None]:
     """Calls are counted, as in a hub."""
     metrics.observe_calls()
     yield
-    observers.clear()
+    called.disconnect(metrics.count_call)
 
 
 def ready(client: Client) -> tuple[int, dict[str, Any]]:

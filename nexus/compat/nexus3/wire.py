@@ -31,9 +31,7 @@ ABSENT_PREFIXES = ("clipboard_", "gitlab_", "mcp_")
 
 def concerns(operation: Operation[Any], given: Mapping[str, Any]) -> bool:
     """Return whether arguments may hold anything that only clients of NEXUS3 say."""
-    return operation.toolset.name == "control" and (
-        "disable_tools" in given or type(given.get("request_id")) is int or _is_path(given.get("model"))
-    )
+    return "disable_tools" in given or type(given.get("request_id")) is int or _is_path(given.get("model"))
 
 
 def translate(operation: Operation[Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -53,7 +51,7 @@ def answer(operation: Operation[Any], given: Mapping[str, Any]) -> Callable[[Out
     """Return what puts the number that was given as request_id into the answer, or the details of an error; None if
     none was."""
     request_id = given.get("request_id")
-    if operation.toolset.name != "control" or type(request_id) is not int:
+    if type(request_id) is not int:
         return None
 
     def as_given(outcome: Outcome) -> Outcome:

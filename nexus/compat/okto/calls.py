@@ -22,9 +22,7 @@ UNUSED = {"workspace_list": "agent_id", "shared_md_render": "agent_id"}
 def concerns(operation: Operation[Any], given: Mapping[str, Any]) -> bool:
     """Return whether arguments hold anything that only clients of okto-nexus say."""
     fields = operation.params.model_fields
-    return operation.toolset.name == "coordination" and any(
-        name not in fields or _old_ids(name, value) for name, value in given.items()
-    )
+    return any(name not in fields or _old_ids(name, value) for name, value in given.items())
 
 
 def translate(operation: Operation[Any], given: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -23,8 +23,7 @@ from inbox.models import Delivery, DeliveryStatus, Message
 from nexus.core.clock import iso, now
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
-from nexus.core.operations.parameters import Id, Params, Time
-from nexus.core.operations.runner import OfConnection
+from nexus.core.operations.parameters import Id, OfConnection, Params, Time
 
 WINDOWS = {"1h": timedelta(hours=1), "24h": timedelta(hours=24), "7d": timedelta(days=7)}
 THRESHOLDS = {

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Protocol
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from nexus.core.operations.replies import Outcome
+    from nexus.core.operations.registry import Operation
+    from nexus.core.operations.replies import Data, Outcome
 
 OPERATOR_AGENT = "operator"  # the identity that operators write as; the log says which of them it was
 HUB_AGENT = "nexus"  # the sender of mail that nobody wrote: time did, or a file
@@ -22,23 +26,16 @@ class Request(Protocol):
     """A write that its connection sends again if it lost the answer. What is recorded of it is in the store."""
 
     repeated: bool  # whether it was sent before
-    name: str  # of the row that records it, for a writing transaction
 
     def outcome(self) -> Outcome | None:
         """Return the recorded outcome; None if nothing was done. If it was done and its outcome is unknown, that is an
         error."""
 
-    def record(self, stage: int, outcome: Outcome | None = None) -> None:
-        """Record, in the transaction of the write, that it has reached this stage. Raises Repeated if the same request
-        did before."""
-
-
-class Repeated(Exception):
-    """The same request was done meanwhile, and this transaction must be rolled back."""
-
-    def __init__(self, outcome: Outcome) -> None:
-        super().__init__()
-        self.outcome = outcome
+    def once(
+        self, operation: Operation[Any], call: Callable[[], Data], finishes: Callable[[Data], bool] | None
+    ) -> Data:
+        """Make a call, or finish a wait whose answer `finishes` it, and record the outcome in the same transaction; the
+        second of two such calls returns the outcome of the first."""
 
 
 @dataclass(frozen=True)
@@ -94,3 +91,35 @@ def of_its_own(kind: str) -> str:
 @cache
 def _process() -> str:
     return f"{os.getpid()}-{secrets.token_hex(4)}"  # numbers come again, and other machines have the same
+
+
+LASTING = ("stdio:", "mcp:")  # connections of one client, which last; whoever holds a key may be several
+MOST_JOINED = 10_000  # connections that are remembered, the latest
+
+
+class Joined(NamedTuple):
+    """The agent of a connection, its project and its session there."""
+
+    agent_id: str
+    project_root: str
+    session_id: str = ""  # unknown where an earlier version passed it on
+
+
+_joined: OrderedDict[str, Joined] = OrderedDict()
+_lock = Lock()
+
+
+def remember(connection: str | None, joined: Joined) -> None:
+    """Remember the agent and the project of a connection in this process."""
+    if connection is None or not connection.startswith(LASTING):
+        return
+    with _lock:
+        _joined[connection] = joined
+        _joined.move_to_end(connection)
+        if len(_joined) > MOST_JOINED:
+            _joined.popitem(last=False)
+
+
+def joined_as(connection: str | None) -> Joined | None:
+    """Return the agent and the project of a connection, if this process remembers them."""
+    return _joined.get(connection or "")

@@ -70,6 +70,14 @@ class Outside:
     resolves: bool = False
 
 
+@dataclass(frozen=True)
+class OfConnection:
+    """Mark a parameter that names the project: if it is left out, it is the connection's, unless the call has
+    `unless`."""
+
+    unless: str = ""
+
+
 def not_blank(text: str) -> str:
     """Return the text. Raises ValueError if it is blank."""
     if not text.strip():

@@ -3,16 +3,16 @@ has the toolsets that it chose, because an agent pays for every tool that it see
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypedDict, TypeVar, Unpack
 
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, ErrorCode, NexusError, not_found
 from nexus.core.operations.parameters import Params, shape_of
-from nexus.core.operations.replies import ENVELOPE, AgentResource, Data, Prompt, Reference, Reply, Text
+from nexus.core.operations.replies import ENVELOPE, AgentResource, Data, Outcome, Prompt, Reference, Reply, Text
 
 P = TypeVar("P", bound=Params)
 D = TypeVar("D", bound=Data)
@@ -98,6 +98,41 @@ class Operation(Generic[P]):
         """Whether only operators may call it."""
         return OPERATORS_ONLY in self.guards
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether its calls are recorded, for connections that may repeat them. An idempotent one may simply be made
+        again, and one that calls other programs for minutes cannot be."""
+        return not (self.read_only or self.idempotent or self.takes_minutes)
+
+
+class Options(TypedDict, Generic[P], total=False):
+    """The fields of an operation that its declaration may give as they are."""
+
+    acts_as: str | None
+    guards: tuple[Guard, ...]
+    read_only: bool
+    idempotent: bool
+    destructive: bool
+    takes_minutes: bool
+    own_transaction: bool
+    sign_of_life: bool
+    tool: bool
+    advertised: bool
+    accepts_anything: bool
+    wait: Wait[P] | None
+
+
+Answer = Callable[[Outcome], Outcome]
+
+
+class Translator(NamedTuple):
+    """An app's translation of the arguments that clients of another system give."""
+
+    concerns: Callable[[Operation[Any], Mapping[str, Any]], bool]  # whether there is any, without a look at the store
+    translate: Callable[[Operation[Any], Mapping[str, Any]], Mapping[str, Any]]  # which may read the store
+    # What makes of our outcome the one that they know, if the arguments ask for it.
+    answer: Callable[[Operation[Any], Mapping[str, Any]], Answer | None]
+
 
 @dataclass(frozen=True)
 class Contents:
@@ -121,6 +156,7 @@ class Toolset:
     # What declares its contents where that is left to their first use; else its apps do when they are ready.
     modules: tuple[str, ...] = ()
     listed: bool = True  # whether it is one of ours, on every transport; else another system's, for its clients alone
+    translators: list[Translator] = field(default_factory=list, init=False, repr=False)
     _contents: Contents = field(default_factory=Contents, init=False, repr=False)
     _administration: list[str] = field(default_factory=list, init=False, repr=False)
 
@@ -180,22 +216,11 @@ class Toolset:
         self,
         params: type[P],
         *errors: ErrorCode,
-        acts_as: str | None = None,
-        guards: tuple[Guard, ...] = (),
-        read_only: bool = False,
-        idempotent: bool = False,
-        destructive: bool = False,
         slow: bool | Callable[[P], bool] = False,
         quick: bool = False,
         recent_place: bool = False,
-        takes_minutes: bool = False,
-        own_transaction: bool = False,
-        sign_of_life: bool = False,
-        tool: bool = True,
-        advertised: bool = True,
-        accepts_anything: bool = False,
-        wait: Wait[P] | None = None,
         also: tuple[Toolset, ...] = (),
+        **options: Unpack[Options[P]],
     ) -> Callable[[Callable[[P, Caller], D]], Callable[[P, Caller], D]]:
         """Register the decorated function as the operation of its name, in the toolsets of `also`, too.
 
@@ -207,7 +232,7 @@ class Toolset:
             name = call.__name__
             if name in self._contents.operations:
                 raise ValueError(f"operation {name} of {self.name} is declared twice")
-            if tool and call.__module__ in self._administration:
+            if options.get("tool", True) and call.__module__ in self._administration:
                 raise ValueError(f"operation {name} is a tool: declare it where agents' processes read it")
             registered = Operation(
                 toolset=self,
@@ -216,21 +241,10 @@ class Toolset:
                 call=call,
                 description=" ".join((call.__doc__ or "").split()),
                 errors=frozenset(errors),
-                acts_as=acts_as,
-                guards=guards,
-                read_only=read_only,
-                idempotent=idempotent,
-                destructive=destructive,
                 slow=slow if callable(slow) else lambda params: slow,
                 quick=quick,
                 recent_place=recent_place or quick,
-                takes_minutes=takes_minutes,
-                own_transaction=own_transaction,
-                sign_of_life=sign_of_life,
-                tool=tool,
-                advertised=advertised,
-                accepts_anything=accepts_anything,
-                wait=wait,
+                **options,
             )
             for toolset in (self, *also):
                 toolset._contents.operations[name] = registered
