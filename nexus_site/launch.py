@@ -39,12 +39,7 @@ ENDS: dict[str, tuple[BaseException, BaseException]] = {  # at SIGINT and at SIG
     "serve": (SystemExit(0), SystemExit(0)),
     "demo": (KeyboardInterrupt(), SystemExit(TERMINATED)),
 }
-AGENT_COMMANDS = {  # commands with the small settings
-    *("runmcp", "hook", "tail", "prune"),
-    *("agents", "send", "inbox", "handoffs", "status"),
-    *("workspaces", "artifacts", "settings", "topics"),
-    *("plan", "tasks", "reservations", "guard", "rpc", "pool", "run_pool", "setup"),
-}
+WHOLE = {"serve", "demo", "operators", "migrate_store"}  # our commands that need pages, or the accounts of operators
 
 LOGGING = {
     "version": 1,
@@ -124,9 +119,20 @@ def configure(arguments: list[str]) -> tuple[Any, list[str]]:
     return resolved().settings, rest
 
 
+@cache
+def is_lean(command: str) -> bool:
+    """Return whether the small settings are enough for a command: for those of the apps above, except WHOLE. Django's
+    own need all."""
+    folders = (folder for app in APPS if (spec := find_spec(app)) for folder in spec.submodule_search_locations or ())
+    return command not in WHOLE and any(
+        os.path.isfile(os.path.join(folder, "management", "commands", f"{command}.py"))  # noqa: PTH113
+        for folder in folders
+    )
+
+
 def choose_settings(command: str) -> None:
     """Set the Django settings module that `command` needs."""
-    settings = "nexus_site.settings_agent" if command in AGENT_COMMANDS else "nexus_site.settings"
+    settings = "nexus_site.settings_agent" if is_lean(command) else "nexus_site.settings"
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", settings)
 
 
@@ -193,7 +199,7 @@ def _main(argv: list[str]) -> None:
         from mcp_bridge.relay import relay
 
         relay(resolved(), APPS)
-    if command in AGENT_COMMANDS:
+    if is_lean(command):
         from mcp_bridge import remote
 
         if command in remote.COMMANDS:
@@ -206,7 +212,7 @@ def _main(argv: list[str]) -> None:
 
     import django
 
-    lean = command in AGENT_COMMANDS
+    lean = is_lean(command)
     if lean:
         _populate()
     else:

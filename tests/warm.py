@@ -28,7 +28,7 @@ from subprocess import DEVNULL, PIPE, STDOUT
 from tempfile import TemporaryFile
 from typing import IO, Any
 
-from nexus_site.launch import AGENT_COMMANDS
+from nexus_site.launch import is_lean
 from tests import preload
 
 ROOT = Path(__file__).parents[1]
@@ -44,8 +44,8 @@ def server_of(arguments: Sequence[str], environ: Mapping[str, str], program: Pat
     """What is loaded already where a command starts."""
     if program != PROGRAM:
         return LIBRARIES
-    is_lean = "".join(arguments[:1]).replace("-", "_") in AGENT_COMMANDS
-    own = "nexus_site.settings_agent" if is_lean else "nexus_site.settings"
+    lean = is_lean("".join(arguments[:1]).replace("-", "_"))
+    own = "nexus_site.settings_agent" if lean else "nexus_site.settings"
     return LOADED.get(environ.get("DJANGO_SETTINGS_MODULE", own), LIBRARIES)
 
 

@@ -42,13 +42,13 @@ def nexus(command: str, modules: str) -> None:
     from nexus_site import launch
 
     launch.choose_settings(command)
-    lean = command in launch.AGENT_COMMANDS
+    lean = launch.is_lean(command)
     if lean:
         launch._populate()
     else:
         django.setup()
     for name, app in get_commands().items():
-        if app in launch.APPS and (name in launch.AGENT_COMMANDS) == lean:
+        if app in launch.APPS and launch.is_lean(name) == lean:
             load_command_class(app, name)
     for module in modules.split():
         import_module(module)
