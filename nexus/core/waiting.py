@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-import random
 import threading
 import time
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Coroutine, Hashable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
@@ -38,8 +37,6 @@ LOOK_SECONDS = 0.015  # between two looks for a commit of another process
 PAUSE_SECONDS = 0.2  # before the log is read again that could not be read
 LINGER_SECONDS = 1.0  # the log is still watched when nobody waits any more: an agent that was woken soon waits again
 READ_AT_ONCE = 500  # events a look takes into memory
-SLOT_SECONDS, SLOT_WAITS = 0.05, 50  # of waits that would end within so many seconds, more than these end later
-MOST_SPREAD = 0.7, 0.1  # seconds, and share of a wait's own time
 KEPT = 100  # the newest events that are kept, for a call that is about to park
 
 EVERY: frozenset[Hashable] = frozenset(["every event"])  # the key of waits that are asked about each
@@ -144,14 +141,13 @@ class Parked:
     Within the block, each of them wakes it. It holds only a future and a timer, because there may be thousands.
     """
 
-    __slots__ = ("_over", "_waiter", "_woken", "_woken_at", "admits", "keys", "past", "slot", "watch")
+    __slots__ = ("_over", "_waiter", "_woken", "_woken_at", "admits", "keys", "past", "watch")
 
     def __init__(self, waiter: Waiter, interested: Callable[[Any], bool]) -> None:
         keyed = interested if isinstance(interested, Interest) else Interest(EVERY, interested)
         self.keys, self.admits = keyed.keys, keyed.admits
         self._waiter = waiter
         self.past = 0  # no event up to this one concerned the wait, since it was parked or last woken
-        self.slot: int | None = None  # in which it ends
         self.watch: asyncio.Task[None] | None = None  # that ran when it was parked, and passes every event to it
         self._woken = False
         self._woken_at = 0  # the first event that woke it; 0 where something else did
@@ -208,7 +204,6 @@ class Waiter:
     def __init__(self) -> None:
         self.parked: set[Parked] = set()
         self._by_key: defaultdict[Hashable, set[Parked]] = defaultdict(set)
-        self._ending: Counter[int] = Counter()  # waits by the slot in which they end
         self.closing = False  # the server goes down: a wait answers with what it has
         self._news: deque[Any] = deque()  # what this process committed, from whichever thread
         self._called = False
@@ -244,27 +239,8 @@ class Waiter:
             self._by_key[key].discard(wait)
             if not self._by_key[key]:
                 del self._by_key[key]
-        if wait.slot is not None:
-            self._ending[wait.slot] -= 1
-            if not self._ending[wait.slot]:
-                del self._ending[wait.slot]
         if not self.parked:
             self._left = time.monotonic()
-
-    def spread(self, wait: Parked, seconds: float) -> float:
-        """Return by how many seconds a wait of this length ends later: those that end in the same moment are all looked
-        at, and answered, one after the other."""
-        end = time.monotonic() + seconds
-        most, share = MOST_SPREAD
-        most = min(most, max(seconds, 0) * share)
-        first, last = int(end / SLOT_SECONDS), int((end + most) / SLOT_SECONDS)
-        wait.slot = next((slot for slot in range(first, last) if self._ending[slot] < SLOT_WAITS), last)
-        self._ending[wait.slot] += 1
-        if wait.slot == first:
-            return 0.0
-        if wait.slot == last:
-            return random.uniform(0, most)  # noqa: S311  # no secret
-        return (wait.slot + self._ending[wait.slot] / SLOT_WAITS) * SLOT_SECONDS - end
 
     @property
     def is_watching(self) -> bool:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
 import weakref
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nexus.core.fairness import AT_ONCE, MOST_LAPSED, SHARE, Turn, Turns, away, begin, current
-from nexus.core.waiting import SLOT_WAITS, Parked, Waiter
 
 
 @pytest.fixture(autouse=True)
@@ -152,23 +149,3 @@ def test_no_turn_is_lost_or_given_twice(steps: list[tuple[str, str, bool]]) -> N
             assert len([task for task in pending if not task.done()]) < len(pending)
 
     asyncio.run(play())
-
-
-async def test_waits_that_would_end_together_end_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = time.monotonic()
-    monkeypatch.setattr("nexus.core.waiting.time", SimpleNamespace(monotonic=lambda: now))
-    waiter = Waiter()
-
-    def parked(seconds: float) -> tuple[Parked, float]:
-        wait = Parked(waiter, bool)
-        return wait, waiter.spread(wait, seconds)
-
-    assert {late for _, late in (parked(30 + number) for number in range(1_000))} == {0}, "they end at other times"
-    crowd = [parked(2_000) for _ in range(2_000)]
-    late = [late for _, late in crowd]
-    assert late[:SLOT_WAITS] == [0] * SLOT_WAITS and min(late[SLOT_WAITS:]) > 0 and max(late) <= 0.7
-    assert len(set(late)) > 1_900
-    assert max(parked(1)[1] for _ in range(200)) <= 0.1
-    for wait, _ in crowd:
-        waiter.leave(wait)
-    assert parked(2_000)[1] == 0, "those that left need no time"

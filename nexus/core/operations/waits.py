@@ -55,7 +55,6 @@ async def wait_for(
     if interested is None:  # it may look at a path
         interested = await waiting.in_thread(waiting.READERS, partial(wait.interested, wait.resume(params, data)))
     async with waiting.waiter().park(interested) as parked:
-        deadline += waiting.waiter().spread(parked, deadline - time.monotonic())
         stays, past = wait.next_change is None and not wait.unfinished(data), 0
         if stays and not waiting.waiter().closing and not waiting.waiter().passed_since(seen, parked):
             woken = await parked.wait(deadline - time.monotonic())
