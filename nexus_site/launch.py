@@ -166,23 +166,7 @@ def _stop_writing() -> None:
             os.dup2(null, stream.fileno())
 
 
-def _complete() -> None:
-    """Answer a shell that asks what may come next on its command line, and end."""
-    command = [*os.environ.get("COMP_LINE", "").split(), "", ""][1]
-    try:
-        choose_settings(command.replace("-", "_"))
-        import django
-
-        django.setup()
-        from nexus.core import overview
-    except NexusError:  # a setting in the environment is invalid: the shell gets no completion
-        sys.exit(1)
-    overview.complete(command)
-
-
 def _main(argv: list[str]) -> None:
-    if "_ARGCOMPLETE" in os.environ:
-        _complete()
     command, arguments = argv[1] if len(argv) > 1 else "--help", argv[2:]
     if command == "help" and arguments[:1]:
         command, arguments = arguments[0], ["--help"]

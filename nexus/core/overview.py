@@ -1,13 +1,10 @@
-"""The list of commands: for `nexus --help`, for a shell that completes one, and to suggest one for an unknown name."""
+"""The list of commands: for `nexus --help`, and to suggest one for an unknown name."""
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import re
-import sys
 from collections import defaultdict
-from typing import NoReturn
 
 from django.core.management import get_commands, load_command_class
 
@@ -45,22 +42,6 @@ def overview() -> str:
             "`nexus COMMAND --help` has examples and options, `--help-all` also the settings that every command takes.",
         ]
     )
-
-
-def complete(command: str) -> NoReturn:
-    """Answer a shell that completes a command line, on which `command` is the first word, and end the process."""
-    import argcomplete
-
-    parser = argparse.ArgumentParser("nexus", add_help=False)
-    subparsers = parser.add_subparsers()
-    for name, app in names().items():
-        if name == command:  # the others' modules need not be loaded
-            own = load_command_class(app, name.replace("-", "_")).create_parser("nexus", name)
-            subparsers.choices[name] = own
-        else:
-            subparsers.add_parser(name)
-    argcomplete.autocomplete(parser)
-    sys.exit(1)  # the environment is not one of a completion
 
 
 def summary(help: str) -> str:
