@@ -7,11 +7,11 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from nexus.core.cli import HelpAll
 from nexus.core.config import LARGEST, TABLE, flag, variable
 from nexus.core.operations.errors import ErrorCode
 from nexus.core.operations.parameters import MAX_INTEGER, json_schema
 from nexus.core.operations.registry import Operation, Toolset
+from nexus.core.verbs import VerbsParser
 
 Schema = Mapping[str, Any]
 
@@ -304,31 +304,7 @@ def commands(parsers: Mapping[str, argparse.ArgumentParser]) -> str:
 
 
 def command_block(name: str, parser: argparse.ArgumentParser, level: int = 2) -> str:
-    own = [action for action in parser._actions if not _shared(action)]
-    parts = [f"{'#' * level} nexus {name}", " ".join((parser.description or "").split())]
-    verbs = next((dict(action.choices) for action in own if isinstance(action, argparse._SubParsersAction)), {})
-    if own and not verbs:
-        parts.append(table(["argument", "meaning"], [[_spelled(action), _explained(action, parser)] for action in own]))
-    if parser.epilog:
-        parts.append(f"```text\n{parser.epilog.rstrip()}\n```")
-    parts += [command_block(f"{name} {verb}", own_parser, level + 1) for verb, own_parser in verbs.items()]
-    return "\n\n".join(parts)
-
-
-def _shared(action: argparse.Action) -> bool:
-    return action.dest in TABLE or isinstance(action, argparse._HelpAction | HelpAll)
-
-
-def _spelled(action: argparse.Action) -> str:
-    value = str(action.metavar or (action.dest.upper() if action.option_strings else action.dest))
-    if not action.option_strings:
-        return code(f"[{value}]" if action.nargs in ("?", "*") else value)
-    return code(action.option_strings[-1] if action.nargs == 0 else f"{action.option_strings[-1]} {value}")
-
-
-def _explained(action: argparse.Action, parser: argparse.ArgumentParser) -> str:
-    text = (action.help or "") % {**vars(action), "prog": parser.prog}
-    text += "" if not text or text[-1] in ".])" else "."
-    choices = f"One of {listed(action.choices)}." if action.choices else ""
-    required = "Required." if action.required and action.option_strings else ""
-    return " ".join(part for part in (text, choices, required) if part)
+    """A command or a verb, as its `--help` shows it, and the verbs below it."""
+    verbs = parser.verbs if isinstance(parser, VerbsParser) else {}
+    blocks = [command_block(f"{name} {verb}", own, level + 1) for verb, own in verbs.items()]
+    return "\n\n".join([f"{'#' * level} nexus {name}\n\n```text\n{parser.format_help().rstrip()}\n```", *blocks])

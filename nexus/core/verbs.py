@@ -72,6 +72,10 @@ class VerbsParser(Parser):
 
     default = ""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.verbs: dict[str, CommandParser] = {}
+
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         given = list(sys.argv[1:] if args is None else args)
         if not given or (given[0].startswith("-") and given[0] not in ("-h", "--help", "--help-all")):
@@ -106,7 +110,7 @@ class VerbsCommand(OperatorCommand):
         )
         for verb in verbs:
             help = verb.help or as_commands(self._operation(verb).description)
-            own = subparsers.add_parser(
+            own = parser.verbs[verb.name] = subparsers.add_parser(
                 verb.name,
                 help=help,
                 description=help,

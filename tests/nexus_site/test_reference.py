@@ -43,7 +43,9 @@ def test_every_operation_error_setting_and_command_has_a_text() -> None:
     assert all(f"| `{code}` |" in pages["errors.md"] and code.meaning for code in Code)
     assert all(f"| `NEXUS_{name.upper()}`, `--" in pages["settings.md"] and row.help for name, row in TABLE.items())
     for name, command in commands().items():
-        assert command.help and f"\n## nexus {name}\n\n{' '.join(command.help.split())}" in pages["commands.md"]
+        text = pages["commands.md"].partition(f"\n## nexus {name}\n")[2].partition("\n## ")[0]
+        assert command.help and command.help in text
+    assert "\n### nexus agents create\n" in pages["commands.md"]
 
 
 def test_the_page_of_errors_in_git_is_complete() -> None:
