@@ -34,9 +34,11 @@ class CoordinationConfig(NexusAppConfig):
     words = {"artifact_put": "an agent"}
 
     def ready(self) -> None:
-        from coordination import overlong
-        from coordination.domain import Coordination
-        from coordination.models import Agent, Session, SessionStatus
+        from coordination import overlong, selectors
+        from coordination.log import selectors as log
+        from coordination.models import Agent, Event, Session, SessionStatus
+        from coordination.services import agents, audit, limits
+        from coordination.services import settings as stored_settings
         from coordination.toolset import COORDINATION
         from nexus.core import domain
         from nexus.core.database.store import keep_triggers
@@ -44,7 +46,20 @@ class CoordinationConfig(NexusAppConfig):
 
         redact_logs()
         keep_triggers()
-        domain.register(Coordination())
+        domain.register(
+            domain.Domain(
+                log=Event,
+                credential_of_key=agents.hash_secret,
+                agent_of_credential=selectors.agent_of_key_hash,
+                toolsets_of=selectors.toolsets_of,
+                check_allowed=limits.check_allowed,
+                acting=audit.acting,
+                refresh_settings=stored_settings.refresh,
+                newest_event_id=log.newest_event_id,
+                keys_of=log.keys_of,
+                events_after=log.events_after,
+            )
+        )
         overlong.register(  # presence begins with a heartbeat, and one in the future is not valid
             "sessions", lambda: Session.objects.filter(status=SessionStatus.ACTIVE), "last_heartbeat_at", lambda: 0
         )

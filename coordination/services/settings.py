@@ -17,6 +17,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import transaction
 from typing_extensions import TypedDict
 
+from coordination import overlong
 from coordination.models import StoredSetting
 from coordination.services import audit, limits
 from nexus.core.clock import now
@@ -35,9 +36,9 @@ _applied: dict[str, str] = {}  # what is stored, as this process last read it
 _looked = 0.0  # when it was read, in seconds since the epoch
 
 
-def refresh() -> bool:
-    """Load what other processes stored, when the last check is a second old; return whether it was. Costs two small
-    reads then. Raises SynchronousOnlyOperation on an event loop, where a thread must check."""
+def refresh() -> None:
+    """Load what other processes stored, when the last check is a second old, and end what a wrong clock prolonged. It
+    costs a few small reads then. Raises SynchronousOnlyOperation on an event loop, where a thread must check."""
     global _looked
     moment = time.time()
     if abs(moment - _looked) >= REFRESH_SECONDS:  # a clock that was set back must not delay the check
@@ -46,8 +47,7 @@ def refresh() -> bool:
         _looked = moment
         apply()
         limits.apply()
-        return True
-    return False
+        overlong.end_overlong()
 
 
 def apply() -> None:
