@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
 
 from coordination.log.emit import streams
 from coordination.log.selectors import event_visible, interest_keys, newest_event_id
@@ -40,22 +39,6 @@ class Filters:
     type: frozenset[str] = frozenset()
     agent: frozenset[str] = frozenset()
 
-    @classmethod
-    def parse(cls, given: Mapping[str, Any]) -> Filters:
-        """Parse lists of strings, or strings with commas, by field. Raises VALIDATION_ERROR."""
-        if unknown := [name for name in given if name not in FILTERS]:
-            raise invalid(f"Unknown filter {str(unknown[0])[:200]!r}; the filters are {', '.join(FILTERS)}.")
-        if problem := unstorable(given, lambda name: MAX_ITEMS):  # a lone surrogate cannot be in a query
-            raise problem
-        filters = cls(**{name: _values(name, value) for name, value in given.items()})
-        if strangers := sorted(filters.stream - streams().keys()):
-            raise invalid(f"No such stream: {strangers[0]!r}; use {', '.join(streams())}.", field="stream")
-        return filters
-
-    def as_data(self) -> dict[str, list[str]]:
-        """Return `{workspace, stream, type, agent}`, each a sorted list."""
-        return {name: sorted(getattr(self, name)) for name in FILTERS}
-
     def columns(self) -> dict[str, frozenset[str]]:
         """Return the columns that are filtered, with their accepted values."""
         named = {
@@ -76,16 +59,6 @@ class Filters:
         return Interest(interest_keys(self.workspace or [ANY], streams or [ANY], agent_id), self.admit)
 
 
-def _values(name: str, given: Any) -> frozenset[str]:
-    texts = given.split(",") if isinstance(given, str) else given
-    if not isinstance(texts, list) or not all(isinstance(text, str) and len(text) <= MAX_ID for text in texts):
-        raise invalid(f"{name} must be a string or a list of strings.", field=name)
-    values = frozenset(text.strip() for part in texts for text in part.split(",")) - {""}
-    if len(values) > MAX_IDS_A_CALL:
-        raise invalid(f"{name} takes at most {MAX_IDS_A_CALL} values.", field=name)
-    return values
-
-
 FILTERS = tuple(field.name for field in fields(Filters))
 
 
@@ -96,9 +69,21 @@ def parse_query(query: Mapping[str, list[str]]) -> tuple[Filters, int | None]:
     """
     if unknown := query.keys() - {*FILTERS, "cursor", "api_key"}:
         raise invalid(f"Unknown parameter {min(unknown)[:200]!r}; there are {', '.join(FILTERS)} and cursor.")
-    filters = Filters.parse({name: query[name] for name in FILTERS if name in query})
+    given = {name: query[name] for name in FILTERS if name in query}
+    if problem := unstorable(given, lambda name: MAX_ITEMS):  # a lone surrogate cannot be in a query
+        raise problem
+    filters = Filters(**{name: _values(name, texts) for name, texts in given.items()})
+    if strangers := sorted(filters.stream - streams().keys()):
+        raise invalid(f"No such stream: {strangers[0]!r}; use {', '.join(streams())}.", field="stream")
     cursor = query.get("cursor", [""])[-1]
     return filters, parse_cursor(cursor) if cursor else None
+
+
+def _values(name: str, texts: list[str]) -> frozenset[str]:
+    values = frozenset(part.strip() for text in texts for part in text.split(",")) - {""}
+    if len(values) > MAX_IDS_A_CALL or any(len(value) > MAX_ID for value in values):
+        raise invalid(f"{name} takes at most {MAX_IDS_A_CALL} values of {MAX_ID} characters.", field=name)
+    return values
 
 
 @dataclass(frozen=True)
@@ -145,51 +130,29 @@ class Follower:
         self.agent_id = agent_id
         self.filters = filters
         self.cursor = cursor
-        self._wanted: tuple[Filters | None, int | None] | None = None
-        self._wake: Callable[[], None] = lambda: None
 
-    def change(self, filters: Filters | None, cursor: int | None) -> None:
-        """Continue with other filters, or from another cursor; None keeps the current ones. `follow` yields the
-        filters when it does."""
-        if self._wanted:  # keeps an earlier change that has not taken effect yet
-            earlier_filters, earlier_cursor = self._wanted
-            filters = earlier_filters if filters is None else filters
-            cursor = earlier_cursor if cursor is None else cursor
-        self._wanted = filters, cursor
-        self._wake()
-
-    async def follow(self) -> AsyncGenerator[Event | Filters | None, None]:
-        """Yield each event in order, None after a silence, and the filters once they have changed.
+    async def follow(self) -> AsyncGenerator[Event | None, None]:
+        """Yield each event in order, and None after a silence.
 
         `cursor` is the position after the items yielded before the current one: a client resumes there. Ends when
         the server shuts down; a database server that is away for a while ends nothing. Raises Refused when the
         caller may no longer follow.
         """
-        while not waiter().closing:
-            if self._wanted:
-                (filters, cursor), self._wanted = self._wanted, None
-                self.filters = self.filters if filters is None else filters
-                self.cursor = self.cursor if cursor is None else cursor
-                yield self.filters
-            async with waiter().park(self.filters.interest(self.agent_id)) as parked:
-                self._wake = parked.wake
-                while not waiter().closing and not self._wanted:
-                    page = None
-                    with unless_busy():
-                        page = await in_thread(READERS, self._look)
-                    if page is None:
-                        yield None
-                        await parked.wait(AGAIN_SECONDS)
-                        continue
-                    for event in page.events:
-                        if self._wanted:
-                            break
-                        yield event
-                        self.cursor = event.event_id
-                    else:
-                        self.cursor = page.cursor
-                        if not page.more and not await parked.wait(HEARTBEAT_SECONDS):
-                            yield None
+        async with waiter().park(self.filters.interest(self.agent_id)) as parked:
+            while not waiter().closing:
+                page = None
+                with unless_busy():
+                    page = await in_thread(READERS, self._look)
+                if page is None:
+                    yield None
+                    await parked.wait(AGAIN_SECONDS)
+                    continue
+                for event in page.events:
+                    yield event
+                    self.cursor = event.event_id
+                self.cursor = page.cursor
+                if not page.more and not await parked.wait(HEARTBEAT_SECONDS):
+                    yield None
 
     def _look(self) -> Page:
         return read(self.identify(), self.filters, self.cursor)

@@ -12,7 +12,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.http import HttpRequest, HttpResponseBase, JsonResponse, StreamingHttpResponse
 from django.urls import path
 
-from coordination.log.follow import FILTERS, Filters, Follower, allowed, parse_query
+from coordination.log.follow import FILTERS, Follower, allowed, parse_query
 from coordination.log.selectors import newest_event_id
 from coordination.models import Event
 from coordination.rows import event_row
@@ -63,7 +63,7 @@ async def _messages(follower: Follower) -> AsyncIterator[str]:
     with suppress(NexusError):  # refused, or the store is away: a new connection gets the reason
         async with aclosing(follower.follow()) as items:
             async for item in items:
-                yield _message(item) if isinstance(item, Event) else _position(follower.cursor)
+                yield _position(follower.cursor) if item is None else _message(item)
 
 
 def _message(event: Event) -> str:
@@ -98,10 +98,9 @@ def openapi() -> dict[str, Any]:
 class EventsConsumer(Listener):
     """The event log over a WebSocket: `/ws/events/`.
 
-    The client may send `{"filters": {workspace, stream, type, agent}, "cursor": n}` at any time; the query string takes
-    the same as the server-sent events do. The server sends `{"type": "event", "cursor", "event"}`, `filters` once a
-    change has taken effect, `heartbeat` after a silence, `error` for a message it did not understand, and `closing`
-    with a reason. Each carries the cursor to resume from.
+    The query string takes the same as the server-sent events do. The server sends `{"type": "event", "cursor",
+    "event"}`, `heartbeat` after a silence, `error` for a message, because it takes none, and `closing` with a reason.
+    Each carries the cursor to resume from.
     """
 
     position_key = "cursor"
@@ -127,41 +126,19 @@ class EventsConsumer(Listener):
         self.follow(self.follower.follow())
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any) -> None:
-        try:
-            self.follower.change(*_wished(await self._decoded(text_data)))
-        except NexusError as error:
-            await self.send_message("error", **failure(error))
-
-    async def _decoded(self, text: str | None) -> Any:
-        try:
-            return await self.decode_json(text or "")
-        except (ValueError, RecursionError):
-            raise invalid('Send JSON: {"filters": {…}, "cursor": n}.') from None
+        error = invalid("Nothing is taken here. Connect with other filters: ?stream=workspace&type=message.created.")
+        await self.send_message("error", **failure(error))
 
     @property
     def position(self) -> int:
         return self.follower.cursor
 
-    async def pass_on(self, item: Event | Filters | None) -> None:
-        if isinstance(item, Event):
+    async def pass_on(self, item: Event | None) -> None:
+        if item is None:
+            await self.send_message("heartbeat")
+        else:
             self.follower.cursor = item.event_id
             await self.send_message("event", event=event_row(item))
-        elif isinstance(item, Filters):
-            await self.send_message("filters", filters=item.as_data())
-        else:
-            await self.send_message("heartbeat")
-
-
-def _wished(message: Any) -> tuple[Filters | None, int | None]:
-    if not isinstance(message, dict) or not message or set(message) - {"filters", "cursor"}:
-        raise invalid('Send {"filters": {…}}, {"cursor": n} or both.')
-    filters = message.get("filters", {})
-    if not isinstance(filters, dict):
-        raise invalid("filters must be an object of lists.", field="filters")
-    return (
-        Filters.parse(filters) if "filters" in message else None,
-        parse_cursor(message["cursor"]) if "cursor" in message else None,
-    )
 
 
 websocket_routes = [path("ws/events/", EventsConsumer.as_asgi())]

@@ -49,7 +49,7 @@ def check(name: str, value: Any) -> None:
 def less(operation: Operation[Any], given: Mapping[str, Any]) -> Callable[[Outcome], Outcome] | None:
     """Return what makes of our answer the one that a call asks for; None for all of it."""
     said = [name for name in LESS.get(operation.name, ()) if name in given]
-    if not said or operation.toolset.name != "coordination":
+    if not said:
         return None
     if operation.name == "workspace_list":
         return None if given["include_paths"] else partial(_of_success, _without_paths)
