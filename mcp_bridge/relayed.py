@@ -26,7 +26,7 @@ from mcp_types import INTERNAL_ERROR, JSONRPCError, JSONRPCNotification, JSONRPC
 from pydantic import BaseModel, Field
 
 from coordination.services import limits
-from mcp_bridge import choices, hub_commands
+from mcp_bridge import choices, hook_queries
 from mcp_bridge.choices import ENABLE, caller_of_process
 from mcp_bridge.context import Context
 from mcp_bridge.features import wire
@@ -71,9 +71,8 @@ LONGEST_HELLO = 2**20  # bytes, with the state from an earlier hub
 DRAIN_SECONDS = 10  # for the calls under way to be answered when the hub ends
 RESTORING = "nexus-restores:"  # prefix of the ids of requests that are repeated from an earlier hub
 GIVEN = ("flag", "environment")
-SHORT = ThreadPoolExecutor(2, thread_name_prefix="nexus-command")
-# runs what a short command or a hook asks for, and returns the answer. Uses the store.
-Ready = Callable[[], dict[str, Any]]
+SHORT = ThreadPoolExecutor(2, thread_name_prefix="nexus-hook")
+Ready = Callable[[], dict[str, Any]]  # answers a hook; uses the store
 
 
 class Elsewhere(Exception):
@@ -99,7 +98,7 @@ class Hello(BaseModel):
     settings: dict[str, str]
     key: str | None
     state: State = State()
-    command: list[str] = []  # to run instead of serving a client
+    command: list[str] = []  # what a hook asks, instead of serving a client
 
     def connection(self, kind: str) -> str:
         """Return the connection's name, as the process itself would make it."""
@@ -262,7 +261,7 @@ class Relays:
 
 
 async def _command(run: Ready, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Run a command once its process has confirmed that the hub runs it."""
+    """Answer a hook once its process has confirmed that the hub answers it."""
     _say(writer, nexus="welcome")
     if await reader.readline() == GO:
         _say(writer, **await in_thread(SHORT, run))
@@ -299,17 +298,10 @@ def _understood(hello: Hello, peer: int | None) -> Ready:
     """Return what a process wants to have run. Raises Elsewhere, and ValueError for a malformed query of a hook."""
     _check_same(hello, peer)
     name, *words = hello.command
-    if name == HOOK:
-        return partial(
-            hub_commands.answer_hook,
-            hub_commands.Question.model_validate_json("".join(words)),
-            hello.connection("hook"),
-        )
-    try:
-        ready = hub_commands.understood(hello.command, connection=hello.connection("cli"), cwd=hello.cwd)
-    except hub_commands.NotHere:
-        raise Elsewhere("This is the command's own to say.") from None
-    return partial(hub_commands.run, ready)
+    if name != HOOK:
+        raise Elsewhere("The hub answers hooks only.")
+    question = hook_queries.Question.model_validate_json("".join(words))
+    return partial(hook_queries.answer_hook, question, hello.connection("hook"))
 
 
 def _check_same(hello: Hello, peer: int | None) -> None:

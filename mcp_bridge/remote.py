@@ -1,4 +1,4 @@
-"""Short commands and the queries of `nexus hook`, which the hub of the home answers without a start of Django.
+"""The queries of `nexus hook`, which the hub of the home answers without a start of Django.
 
 Standard library only on this side, as in `relay`.
 """
@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import json
 import socket
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mcp_bridge.relay import ANSWER_SECONDS, PIECE, NoHub, connect, hello_of, serves_itself
+from mcp_bridge.relay import PIECE, NoHub, connect, hello_of, serves_itself
 from nexus.core.config import Resolved
 from nexus.core.time_limit import OutOfTime
 
 if TYPE_CHECKING:
     from nexus.hooks.harness import Call
 
-COMMANDS = ("send", "inbox", "status")
 HOOK = "hook"  # as a client calls it: a command whose one argument is a query of `nexus.hooks.look`
-GO = b"go\n"  # confirms that the hub runs the command: it must not run twice
-STDIN = "-"  # an argument that means standard input
-WELCOME = {"nexus": "welcome"}  # a hub that knows no commands says more, and would take this process for a relay
+GO = b"go\n"  # confirms that the hub answers: nothing must be done twice
+WELCOME = {"nexus": "welcome"}  # a hub that knows no hooks says more, and would take this process for a relay
 LOST = "The hub ended before it answered. This may have been done: look first."
 HOOK_SECONDS = 1.0  # for a hub that does not answer: the client waits, and Django needs time after that
 OWN = ("busy_timeout_ms", "guard_edits", "planning_gate_edits")  # settings that only the hook's process reads
@@ -34,36 +31,14 @@ class Lost(Exception):
     """The hub ended, or answered too late, after it took the command, which may have been executed."""
 
 
-def run(resolved: Resolved, apps: list[str], command: str, arguments: Sequence[str]) -> int | None:
-    """Have the hub run a command; return its exit code, after writing its output. None where this process must run it
-    itself."""
-    if STDIN in arguments:
-        return None
-    hello = {**hello_of(resolved, apps), "key": None, "command": [command, *arguments]}
-    try:
-        done = run_by_hub(resolved.settings.home, hello)
-    except NoHub:
-        return None
-    except Lost:
-        sys.stderr.write(f"[nexus] DB_ERROR: {LOST}\n")
-        return 1
-    sys.stdout.write(done["stdout"])
-    sys.stdout.flush()
-    sys.stderr.write(done["stderr"])
-    return int(done["code"])
-
-
-def run_by_hub(
-    home: Path, hello: Mapping[str, Any], *, seconds: float = ANSWER_SECONDS, answer_seconds: float | None = None
-) -> dict[str, Any]:
-    """Return the hub's answer to the command in a hello. The hub has `seconds` to take the command, and
-    `answer_seconds` between two pieces of its answer.
+def run_by_hub(home: Path, hello: Mapping[str, Any], *, answer_seconds: float | None) -> dict[str, Any]:
+    """Return the hub's answer to the command in a hello. It has `answer_seconds` between two pieces of its answer.
 
     Raises NoHub where no hub takes it, Lost, and OutOfTime inside a `time_limit`.
     """
     if serves_itself():
         raise NoHub
-    connection, welcome, _ = connect(home, hello, None, seconds)
+    connection, welcome, _ = connect(home, hello, None, HOOK_SECONDS)
     with connection:
         if welcome != WELCOME:
             raise NoHub
@@ -100,7 +75,6 @@ def ask_hook(resolved: Resolved, apps: list[str], name: str, call: Call, argumen
         answer = run_by_hub(
             resolved.settings.home,
             hello,
-            seconds=HOOK_SECONDS,
             answer_seconds=None if name in WRITING else HOOK_SECONDS,
         )
     except Lost:

@@ -183,13 +183,6 @@ def _main(argv: list[str]) -> None:
         from mcp_bridge.relay import relay
 
         relay(resolved(), APPS)
-    if is_lean(command):
-        from mcp_bridge import remote
-
-        if command in remote.COMMANDS:
-            code = remote.run(resolved(), APPS, command, rest)
-            if code is not None:
-                sys.exit(code)
     choose_settings(command)
     if command == "runmcp":
         gc.disable()  # until it serves: imported objects stay, and a collection among them finds nothing

@@ -137,14 +137,12 @@ class OperatorCommand(NexusCommand):
     """A command of an operator: `act` calls operations, prints a table or JSON and returns the exit code."""
 
     toolset = "coordination"
-    caller: Caller | None = None  # who runs it, where that is another process
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--json", action="store_true", help="Print JSON, for scripts.")
 
     def run(self, **options: Any) -> None:
-        if self.caller is None:  # else the hub runs it, which has seen to that
-            store().prepare()
+        store().prepare()
         sys.exit(self.act(options))
 
     def act(self, options: Mapping[str, Any]) -> int:
@@ -155,7 +153,7 @@ class OperatorCommand(NexusCommand):
         """Call an operation as the operator and return its data; arguments that are None are left out. Raises its
         error."""
         given = {key: value for key, value in arguments.items() if value is not None}
-        caller = self.caller or Caller(transport="cli", operator=LOCAL_OPERATOR, connection=process_connection("cli"))
+        caller = Caller(transport="cli", operator=LOCAL_OPERATOR, connection=process_connection("cli"))
         return runner.perform(TOOLSETS[self.toolset], caller, name, given).result()
 
     def print_json(self, data: Mapping[str, Any]) -> None:

@@ -100,7 +100,6 @@ def parser() -> argparse.ArgumentParser:
 
 def ran(*words: str) -> tuple[int, str, str]:
     command = Boxes(stdout=io.StringIO(), stderr=io.StringIO())
-    command.caller = Caller("cli", operator="ops")
     code = command.act(vars(parser().parse_args(words)))
     return code, command.stdout.getvalue(), command.stderr.getvalue()
 

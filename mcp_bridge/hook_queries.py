@@ -1,0 +1,65 @@
+"""The hub's side of `nexus hook`: it answers as the calling process would. See `remote`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+from pydantic_core import to_jsonable_python
+
+from nexus.core.operations.runner import documented
+from nexus.hooks import look
+from nexus.hooks.harness import MAX_ID, Call
+
+LONGEST_PATH = 4096
+
+
+class Strict(BaseModel, extra="forbid", strict=True):
+    """A model that refuses unknown fields. The size of its line is limited before."""
+
+
+class Asker(Strict):
+    """The client's call, as far as an answer needs it."""
+
+    client: Annotated[str, Field(max_length=MAX_ID)]
+    event: Literal["SessionStart", "UserPromptSubmit", "PostToolUse", "Stop"] | None
+    root: Annotated[str, Field(max_length=LONGEST_PATH)]
+    agent_id: Annotated[str, Field(max_length=MAX_ID)]
+
+
+class Plain(Strict):
+    name: Literal["refresh", "seen"]
+
+
+class Owed(Strict):
+    name: Literal["owed"]
+    keys: list[str]
+
+
+class Waiting(Strict):
+    name: Literal["waiting"]
+    known: list[str]
+
+
+class Perform(Strict):
+    name: Literal["perform"]
+    operation: str
+    arguments: dict[str, Any]
+
+
+class Question(Strict):
+    """A query of `nexus.hooks.look`, with its arguments."""
+
+    call: Asker
+    question: Annotated[Plain | Owed | Waiting | Perform, Field(discriminator="name")]
+
+
+def answer_hook(asked: Question, connection: str) -> dict[str, Any]:
+    """Return the answer to the process of that connection: its data, or an error. Uses the store."""
+    call = Call(**asked.call.model_dump(), connection=connection)
+    question = asked.question.model_dump()
+    try:
+        return {"data": to_jsonable_python(look.answer(question.pop("name"), call, **question))}
+    except Exception as error:
+        known = documented(error)
+        return {"error": {"code": known.code.value, "message": known.message}}
