@@ -112,7 +112,6 @@ def upkeep(home: Path, copied: Path) -> dict[str, float]:
     copied.chmod(0o700)
     return {
         "doctor": seconds(lambda: doctor.examine(config)),
-        "doctor --quick": seconds(lambda: doctor.examine(config, quick=True)),
         "backup": seconds(lambda: backup.back_up(config.database, copied / "nexus.db")),
     }
 

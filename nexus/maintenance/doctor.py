@@ -63,8 +63,8 @@ class Diagnosis:
     finding: Finding
 
 
-def examine(config: CoreSettings, progress: Bar | None = None, *, quick: bool = False) -> list[Diagnosis]:
-    """Run every check; with `quick`, check only a sample of the rows of an SQLite file.
+def examine(config: CoreSettings, progress: Bar | None = None) -> list[Diagnosis]:
+    """Run every check.
 
     Raises DB_ERROR if there is nothing to examine, or others keep it locked.
     """
@@ -74,7 +74,7 @@ def examine(config: CoreSettings, progress: Bar | None = None, *, quick: bool = 
     if not home.database.is_file():
         raise NexusError(Code.DB_ERROR, f"There is no store at {home.database}. Check --home and --db-path.")
     with store_file.explained(f"{home.database} cannot be examined."):
-        return [*_each(HOME_CHECKS, home), *_each(FILE_CHECKS, home), *_examine_file(home, progress, quick)]
+        return [*_each(HOME_CHECKS, home), *_each(FILE_CHECKS, home), *_examine_file(home, progress)]
 
 
 def _each(checks: Mapping[str, Callable[[Home], Iterator[Finding]]], home: Home) -> list[Diagnosis]:
@@ -111,12 +111,12 @@ def mend(diagnosis: Diagnosis) -> str:
     return diagnosis.finding.mending
 
 
-def _examine_file(home: Home, progress: Bar | None, quick: bool) -> list[Diagnosis]:
+def _examine_file(home: Home, progress: Bar | None) -> list[Diagnosis]:
     found: list[Diagnosis] = []
     if checks.expected_size(home.database) is None:
         return found
     with closing(store_file.open_to_look(home.database)) as connection:
-        examination = FileExamination(home.path, home.database, home.moment, connection, progress, quick=quick)
+        examination = FileExamination(home.path, home.database, home.moment, connection, progress)
         for name, check in (*ROW_CHECKS.items(), *SQLITE_CHECKS.items(), *_contributed()):
             try:
                 with store_file.reporting(connection, progress, name):

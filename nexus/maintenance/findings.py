@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -18,8 +18,6 @@ from nexus.core.database.sqlite.schema import absent
 from nexus.core.database.store import write
 from nexus.core.progress import Bar
 from nexus.maintenance import store_file
-
-SAMPLED = 10_000  # rows of each table in a quick examination
 
 
 @dataclass(frozen=True)
@@ -35,12 +33,7 @@ class Home:
 class Examination(Home):
     """A home whose store could be opened. Only the functions that `repair` returns write anything."""
 
-    quick: bool = field(default=False, kw_only=True)
     INDEX_COLUMNS: ClassVar[str]  # a query of the name of each index with each of its columns, in their order
-
-    def sample(self, table: str) -> str:
-        """Return SQL for use after FROM: a table, or in a quick examination its newest rows."""
-        return table
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a query; each ? in it stands for one of the values."""
@@ -90,10 +83,6 @@ class FileExamination(Examination):
         "SELECT made.name, part.name FROM sqlite_master made, pragma_index_info(made.name) part"
         " WHERE made.type = 'index' ORDER BY made.name, part.seqno"
     )
-
-    def sample(self, table: str) -> str:
-        newest = f"(SELECT * FROM {table} ORDER BY rowid DESC LIMIT {SAMPLED}) AS {table}"  # noqa: S608
-        return newest if self.quick else table
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         return self.connection.execute(sql, values).fetchall()

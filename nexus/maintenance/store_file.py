@@ -136,9 +136,8 @@ def row_counts(connection: sqlite3.Connection) -> dict[str, int]:
     return {name: connection.execute(count.format(name)).fetchone()[0] for name in tables(connection)}
 
 
-def integrity_faults(connection: sqlite3.Connection, progress: Bar | None = None, *, quick: bool = False) -> list[str]:
-    """Return the findings of SQLite's integrity checks, at most 20 lines; with `quick`, indexes are not compared with
-    their tables.
+def integrity_faults(connection: sqlite3.Connection, progress: Bar | None = None) -> list[str]:
+    """Return the findings of SQLite's integrity checks, at most 20 lines.
 
     The whole file is checked first: only that finds pages that the free list or two tables share. Then it is one table
     at a time, for the progress bar.
@@ -146,9 +145,8 @@ def integrity_faults(connection: sqlite3.Connection, progress: Bar | None = None
     connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
     with reporting(connection, progress, "integrity of the file"):
         found = _faults(connection, f"PRAGMA quick_check({FAULTS_SHOWN})")
-    if not quick:
-        for table in _each_table(connection, progress, "integrity"):
-            found += _faults(connection, f"PRAGMA integrity_check('{table}')")
+    for table in _each_table(connection, progress, "integrity"):
+        found += _faults(connection, f"PRAGMA integrity_check('{table}')")
     return list(dict.fromkeys(found))[:FAULTS_SHOWN]
 
 

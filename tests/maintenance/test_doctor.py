@@ -62,24 +62,6 @@ def test_it_tells_at_which_check_a_long_one_is(home: Home, nexus: Nexus, monkeyp
         assert re.search(rf"doctor: {check}, \d+ s so far", told)
 
 
-def test_a_quick_look_samples_the_newest_rows_and_compares_no_index(
-    home: Home, findings: Findings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("nexus.maintenance.findings.SAMPLED", 2)
-    home.sql(
-        "DROP TRIGGER events_refuse_delete",
-        f"UPDATE messages SET created_at = '{now() + timedelta(days=3):%Y-%m-%d %H:%M:%S}' WHERE rowid = 1",
-        "PRAGMA writable_schema=ON",
-        "UPDATE sqlite_master SET sql = replace(sql, 'created_at', 'role') WHERE name = 'agents_by_age'",
-    )
-    checks = {finding["check"] for finding in findings()}
-    assert checks >= {"clock", "integrity"}
-    assert [finding["problem"] for finding in findings("--quick")] == [
-        "The trigger events_refuse_delete is missing.",
-        "The index agents_by_age is on other columns.",
-    ]
-
-
 def test_it_finds_a_page_that_is_free_and_in_use(home: Home, findings: Findings) -> None:
     filler = "INSERT INTO filler SELECT zeroblob(3000) FROM events"
     home.sql("PRAGMA journal_mode=DELETE", "CREATE TABLE filler (x)", filler, "DROP TABLE filler")

@@ -14,7 +14,6 @@ from nexus.core.operations.errors import NexusError
 from nexus.core.progress import Bar
 from nexus.maintenance import doctor
 from nexus.maintenance.doctor import Diagnosis
-from nexus.maintenance.findings import SAMPLED
 
 HEALTHY, FINDINGS, UNEXAMINED = 0, 1, 2
 
@@ -32,27 +31,20 @@ class Command(NexusCommand):
     examples = """examples:
   nexus doctor
   nexus doctor --fix
-  nexus doctor --quick                seconds instead of a minute, on a store of years
 
 exit codes: 0 healthy, or nothing but notes; 1 something was found (and, with --fix, is still there);
             2 the store could not be examined"""
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--fix", action="store_true", help="Make the repairs that are safe, and examine again.")
-        parser.add_argument(
-            "--quick",
-            action="store_true",
-            help="Sample an SQLite file: compare no index with its table, and look for a wrong clock only among the "
-            f"newest {SAMPLED:,} rows of each table.",
-        )
         parser.add_argument("--json", action="store_true", help="Answer one JSON object.")
 
     def run(self, **options: Any) -> None:
         config = CoreSettings.current()
         try:
-            found = doctor.examine(config, Bar(self.stderr, "doctor"), quick=options["quick"])
+            found = doctor.examine(config, Bar(self.stderr, "doctor"))
             done = {item: doctor.mend(item) for item in found if options["fix"] and item.finding.mend}
-            left = doctor.examine(config, Bar(self.stderr, "doctor"), quick=options["quick"]) if done else found
+            left = doctor.examine(config, Bar(self.stderr, "doctor")) if done else found
         except NexusError as error:
             self.stderr.write(f"[nexus] {error.code}: {error.message}")
             sys.exit(UNEXAMINED)
