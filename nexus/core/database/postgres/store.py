@@ -19,35 +19,10 @@ from nexus.core.database.base import Insertion
 from nexus.core.database.postgres import connection as postgres_connection
 from nexus.core.database.postgres import schema
 from nexus.core.database.postgres.backend.base import DatabaseWrapper
-from nexus.core.database.postgres.connection import failure, is_busy, is_lost, parameters, takes_writes
+from nexus.core.database.postgres.connection import failure as failure  # a part of this store
+from nexus.core.database.postgres.connection import is_busy as is_busy
+from nexus.core.database.postgres.connection import is_lost, parameters, takes_writes
 from nexus.core.operations.errors import Code, NexusError
-
-__all__ = [
-    "WRITERS",
-    "append",
-    "batch",
-    "check",
-    "compact",
-    "disk_used",
-    "django_settings",
-    "exclusive_lock",
-    "failure",
-    "give_out_above",
-    "given_out",
-    "guard",
-    "install",
-    "is_busy",
-    "look",
-    "pending",
-    "prepare",
-    "release",
-    "settle",
-    "size_on_disk",
-    "snapshot",
-    "watch",
-    "without_waiting",
-    "write",
-]
 
 log = logging.getLogger(__name__)
 

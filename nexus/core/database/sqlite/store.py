@@ -27,38 +27,16 @@ from django.db.models import Model
 from nexus.core.config import CoreSettings
 from nexus.core.database import store_file
 from nexus.core.database.base import Insertion
-from nexus.core.database.sqlite.errors import beside, failure, is_busy
-from nexus.core.database.sqlite.quick_reads import look
-from nexus.core.database.sqlite.schema import install, pending, prepare
-from nexus.core.database.store_file import check, guard
+from nexus.core.database.sqlite.errors import beside
+from nexus.core.database.sqlite.errors import failure as failure  # a part of this store, as are the others below
+from nexus.core.database.sqlite.errors import is_busy as is_busy
+from nexus.core.database.sqlite.quick_reads import look as look
+from nexus.core.database.sqlite.schema import install as install
+from nexus.core.database.sqlite.schema import pending as pending
+from nexus.core.database.sqlite.schema import prepare as prepare
+from nexus.core.database.store_file import check as check
+from nexus.core.database.store_file import guard as guard
 from nexus.core.sqlite import connect
-
-__all__ = [
-    "WRITERS",
-    "append",
-    "batch",
-    "check",
-    "compact",
-    "disk_used",
-    "django_settings",
-    "exclusive_lock",
-    "failure",
-    "give_out_above",
-    "given_out",
-    "guard",
-    "install",
-    "is_busy",
-    "look",
-    "pending",
-    "prepare",
-    "release",
-    "settle",
-    "size_on_disk",
-    "snapshot",
-    "watch",
-    "without_waiting",
-    "write",
-]
 
 
 def django_settings(config: CoreSettings) -> dict[str, Any]:
