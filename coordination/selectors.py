@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from functools import lru_cache
 
 from django.db.models import Count, Max, QuerySet, TextField
@@ -187,36 +188,20 @@ def agent_of_key_hash(key_hash: str) -> str | None:
 
 # Suggestions for an agent id that does not exist.
 MOST_COMPARED = 200  # the newest ids that are compared
+COMPARED = 64  # letters of each: a comparison takes longer than they are long
+ALIKE = 0.87  # a letter of eight may differ
 SEPARATORS = str.maketrans("", "", "-_ .")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the id that differs in case, separators or one letter; None where there is none. Linear in the ids'
-    length."""
-    plain = _plain(name)
-    return next((each for each in known if each != name and _is_near(plain, _plain(each))), None)
+    """Return the id that differs in case, in separators, or a little; None where there is none."""
+    others = {_plain(each): each for each in known if each != name}
+    near = get_close_matches(_plain(name), others, n=1, cutoff=ALIKE)
+    return others[near[0]] if near else None
 
 
 def _plain(name: str) -> str:
-    return name.casefold().translate(SEPARATORS)
-
-
-def _is_near(one: str, other: str) -> bool:
-    """Return whether two texts are equal but for one letter added, removed or replaced, or two adjacent letters
-    swapped."""
-    if abs(len(one) - len(other)) > 1 or not one or not other:
-        return False
-    begin = _shared(one, other)
-    one, other = one[begin:], other[begin:]
-    end = _shared(one[::-1], other[::-1])
-    one, other = one[: len(one) - end], other[: len(other) - end]
-    return max(len(one), len(other)) <= 1 or (len(one) == 2 and one == other[::-1])
-
-
-def _shared(one: str, other: str) -> int:
-    """Return the length of the common prefix of two texts."""
-    differ = (at for at, (letter, its) in enumerate(zip(one, other, strict=False)) if letter != its)
-    return next(differ, min(len(one), len(other)))
+    return name.casefold().translate(SEPARATORS)[:COMPARED]
 
 
 def near_agent(agent_id: str) -> str | None:
