@@ -24,36 +24,19 @@ class Setting(NamedTuple):
     """A setting as its app declares it with `setting`."""
 
     default: Any
-    help: str
-    minimum: int | None
-    maximum: int
-    choices: tuple[str, ...]
-    check: Callable[[str], object] | None
-    live: bool
-    shown: Callable[[str], str] | None
-    bare: str | None
+    help: str  #: the sentence that documents it
+    minimum: int | None = None
+    maximum: int = LARGEST
+    choices: tuple[str, ...] = ()
+    check: Callable[[str], object] | None = None  #: raises ValueError with what to write, for a text of a special form
+    live: bool = True  #: else it is read once, before the store is open: only a flag or a variable sets it
+    shown: Callable[[str], str] | None = None  #: turns a text that may hold a secret into one that may be shown
+    bare: str | None = None  #: the meaning of its flag without a value
 
 
-def setting(
-    default: Any,
-    help: str,
-    *,
-    minimum: int | None = None,
-    maximum: int = LARGEST,
-    choices: tuple[str, ...] = (),
-    check: Callable[[str], object] | None = None,
-    live: bool = True,
-    shown: Callable[[str], str] | None = None,
-    bare: str | None = None,
-) -> Any:
-    """Declare one setting: its default, bounds and the sentence that documents it.
-
-    `check` validates a text of a special form; it raises ValueError with what to write instead. A setting that is
-    not `live` is read once, at start, before the store is open: only a flag or a variable sets it. `shown` turns
-    the text of a setting that may hold a secret into one that may be shown. `bare` is the meaning of its flag
-    without a value.
-    """
-    return Setting(default, help, minimum, maximum, choices, check, live, shown, bare)
+def setting(default: Any, help: str, **how: Any) -> Any:
+    """Declare one setting; the other arguments are fields of `Setting`."""
+    return Setting(default, help, **how)
 
 
 class Settings:
