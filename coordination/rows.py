@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NotRequired
+from datetime import datetime
+from typing import Annotated, Any, Literal, NotRequired, TypeVar, cast
 
+from django.db.models import Model
 from pydantic import Field
 from typing_extensions import TypedDict
 
@@ -12,7 +14,14 @@ from nexus.core.clock import iso
 from nexus.core.operations.parameters import Time, one_of
 
 Duplicate = Annotated[Literal[True], Field(description="An earlier call with this client_id made it.")]
+R = TypeVar("R")
 SessionState = Annotated[str, one_of(("active", "stale", "closed"))]
+
+
+def _row_of(shape: type[R], row: Model) -> R:
+    """Return the columns of a row that a shape names; times as text."""
+    values = ((name, getattr(row, name)) for name in shape.__annotations__)
+    return cast(R, {name: iso(value) if isinstance(value, datetime) else value for name, value in values})
 
 
 class WorkspaceRow(TypedDict):
@@ -24,13 +33,7 @@ class WorkspaceRow(TypedDict):
 
 
 def workspace_row(workspace: Workspace) -> WorkspaceRow:
-    return {
-        "workspace_id": workspace.workspace_id,
-        "display_name": workspace.display_name,
-        "root_realpath": workspace.root_realpath,
-        "created_at": iso(workspace.created_at),
-        "last_seen_at": iso(workspace.last_seen_at),
-    }
+    return _row_of(WorkspaceRow, workspace)
 
 
 class AgentRow(TypedDict):
@@ -75,14 +78,7 @@ class SessionRow(TypedDict):
 
 
 def session_row(session: Session) -> SessionRow:
-    return {
-        "session_id": session.session_id,
-        "agent_id": session.agent_id,
-        "workspace_id": session.workspace_id,
-        "status": session.status,
-        "started_at": iso(session.started_at),
-        "last_heartbeat_at": iso(session.last_heartbeat_at),
-    }
+    return _row_of(SessionRow, session)
 
 
 class EventRow(TypedDict):
@@ -123,12 +119,7 @@ class ChannelRow(TypedDict):
 
 
 def channel_row(channel: Channel) -> ChannelRow:
-    return {
-        "channel_id": channel.channel_id,
-        "workspace_id": channel.workspace_id,
-        "name": channel.name,
-        "created_at": iso(channel.created_at),
-    }
+    return _row_of(ChannelRow, channel)
 
 
 class ArtifactRow(TypedDict):
@@ -141,11 +132,4 @@ class ArtifactRow(TypedDict):
 
 
 def artifact_row(artifact: Artifact) -> ArtifactRow:
-    return {
-        "artifact_id": artifact.artifact_id,
-        "workspace_id": artifact.workspace_id,
-        "artifact_type": artifact.artifact_type,
-        "stored": artifact.stored,
-        "size_bytes": artifact.size_bytes,
-        "created_at": iso(artifact.created_at),
-    }
+    return _row_of(ArtifactRow, artifact)
