@@ -147,45 +147,6 @@ def test_it_admits_one_at_a_time(file: Path, beside: str) -> None:
     assert order == ["ours", "theirs"]
 
 
-class Clock:
-    """Stands still, and moves on by what is slept: on a loaded machine milliseconds pass between any two lines."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
-def test_it_lets_the_next_wait_for_the_end_of_a_busy_writers_burst(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queues, "time", clock := Clock())
-    busy, other = queue(file), queue(file)
-    busy.left()
-    with busy.first(clock.now + FAR):
-        pass
-    assert busy.in_burst() and not other.in_burst()
-    with other.first(clock.now + FAR):
-        assert not busy.in_burst()
-
-
-def test_it_gives_no_burst_to_one_who_comes_now_and_then(file: Path) -> None:
-    ours = queue(file)
-    with ours.first(deadline()):
-        pass
-    assert not ours.in_burst() and file.read_bytes() == b""
-
-
-def test_it_ignores_a_burst_of_another_time(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr(time, "sleep", pauses.append)
-    file.write_bytes(queues.CLOCK.pack(time.monotonic() + 1_000_000))  # from before the machine started anew
-    with queue(file).first(deadline()):
-        assert pauses == []
-
-
 def test_it_waits_no_longer_than_its_patience_for_a_first_that_hangs(impatient: None) -> None:
     with sqlite.write():
         pass

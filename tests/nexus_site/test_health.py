@@ -76,7 +76,6 @@ def test_it_asks_in_the_queue_of_the_writers(client: Client, monkeypatch: pytest
         return first(queue, deadline)
 
     monkeypatch.setattr(WriterQueue, "first", counted)
-    monkeypatch.setattr(WriterQueue, "in_burst", lambda queue: False)
     assert ready(client)[0] == 200
     assert [name for name in asked if name.startswith("nexus-readyz")] == asked[:1] != []
 

@@ -7,11 +7,9 @@ The queue decides which process, and which of its threads, tries to take the dat
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import shutil
 import sqlite3
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -86,13 +84,12 @@ def write(*names: str, late: bool = False) -> Iterator[None]:
         return
     queue = queue_of(beside(CoreSettings.current().database, ".write.lock"))
     with ExitStack() as stack:
-        stack.callback(queue.left)
         _begin(queue, lambda: stack.enter_context(transaction.atomic()))
         yield
 
 
 def _begin(queue: WriterQueue, begin: Callable[[], None]) -> None:
-    """Begin at once within a burst, otherwise when the queue lets this process try to take the lock.
+    """Begin when the queue lets this process try to take the lock.
 
     SQLite's own waiting sleeps in steps of up to 100 ms and lets whoever comes first pass; here one process at a time
     tries, every half millisecond. The queue only improves the order: SQLite's lock alone keeps two writers apart.
@@ -104,12 +101,6 @@ def _begin(queue: WriterQueue, begin: Callable[[], None]) -> None:
     deadline = time.monotonic() + patience / 1000
     execute("PRAGMA busy_timeout = 0")
     try:
-        if queue.in_burst():
-            try:
-                return begin()
-            except OperationalError as error:
-                if not is_busy(error):
-                    raise
         with queue.first(deadline):
             while True:
                 try:
@@ -257,68 +248,36 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-BURST_SECONDS = 0.006  # a busy writer goes on for so long: its cache is warm, and passing the turn on costs time
-GAP_SECONDS = 0.002  # a writer that comes again within this is busy; nobody waits for another
 STEP_SECONDS = 0.0005  # how often the first of the queue looks whether the store is free
-CLOCK = struct.Struct("d")  # how the queue's file holds a moment
 
 
 class WriterQueue:
     """The queue of a store's writers: the kernel's queue for a lock on a file, and before it one for the process's
     threads.
 
-    The file holds the time until which the burst of the process that had the last turn lasts. A process that is killed
-    leaves the queue at once. On systems without such locks, everybody is first.
+    A process that is killed leaves the queue at once. On systems without such locks, everybody is first.
     """
 
     def __init__(self, path: Path) -> None:
         self._threads = threading.Lock()
         self._hung: Future[None] | None = None  # a wait for the lock that outlasted its caller's patience
-        self._burst_ends = self._left = -math.inf  # on the clock that all processes share, in seconds
         self._descriptor: int | None = None
         if fcntl is not None:
             with suppress(OSError):
                 self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def in_burst(self) -> bool:
-        """Return whether this process had its turn so recently that it may write without queuing."""
-        return time.monotonic() < self._burst_ends
-
-    def left(self) -> None:
-        """Record that a transaction of this process has ended."""
-        self._left = time.monotonic()
-
     @contextmanager
     def first(self, deadline: float) -> Iterator[None]:
         """Wait until this thread is the first of the queue, or the deadline has passed; the block may then try once."""
-        busy = time.monotonic() - self._left < GAP_SECONDS
         known = self._threads.acquire(timeout=_until(deadline))
         locked = known and self._lock(deadline)
         try:
-            if locked and (pause := min(self._burst_left(), _until(deadline))):
-                time.sleep(pause)
             yield
-            if locked and busy:
-                self._burst_ends = time.monotonic() + BURST_SECONDS
-                self._announce()
         finally:
             if locked:
                 self._unlock()
             if known:
                 self._threads.release()
-
-    def _burst_left(self) -> float:
-        """Return how many seconds the last turn still lasts; 0 for a value that no current writer can have
-        announced."""
-        assert self._descriptor is not None
-        said = os.pread(self._descriptor, CLOCK.size, 0)
-        left = CLOCK.unpack(said)[0] - time.monotonic() if len(said) == CLOCK.size else 0
-        return left if 0 < left <= BURST_SECONDS else 0
-
-    def _announce(self) -> None:
-        assert self._descriptor is not None
-        with suppress(OSError):  # a full disk; the transaction will tell
-            os.pwrite(self._descriptor, CLOCK.pack(self._burst_ends), 0)
 
     def _lock(self, deadline: float) -> bool:
         if self._descriptor is None:
