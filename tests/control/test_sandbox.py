@@ -269,6 +269,9 @@ def test_what_is_allowed_in_it_works(tmp_path: Path) -> None:
     assert not Path("/tmp/own").exists()
     python = _wrapped(tmp_path, sys.executable, "-c", "print(1)")
     assert subprocess.run(python, capture_output=True, text=True, check=False).stdout == "1\n"
+    piped = _wrapped(tmp_path, "sh", "-c", "yes | head -n 1")
+    said = subprocess.run(piped, capture_output=True, text=True, check=False)
+    assert (said.stdout, said.stderr) == ("y\n", ""), "a signal ends who writes into a pipe that nobody reads"
 
 
 @pytest.mark.usefixtures("works")
@@ -283,6 +286,8 @@ async def test_what_a_terminals_environment_names_is_looked_for_inside(tmp_path:
     terminal = terminals.get(await terminals.create(["sh", "-c", "echo $PATH $A"], str(own), given, None))
     assert await terminal.ended() == 0
     assert terminal.output.text == f"{own}:/usr/bin:/bin b=c d\n"
+    piped = terminals.get(await terminals.create(["sh", "-c", "yes | head -n 1"], str(own), given, None))
+    assert (await piped.ended(), piped.output.text) == (0, "y\n")
     await terminals.create(["sleep", "600"], str(own), given, None)
 
     def running() -> Iterator[tuple[str, str | None, str]]:

@@ -7,6 +7,7 @@ command line, everybody on the machine could read them.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 PREFIX = "NEXUS_GIVEN_"
@@ -17,6 +18,7 @@ def main() -> None:
     command = sys.argv[1:]
     for name in [name for name in os.environ if name.startswith(PREFIX)]:
         os.environ[name.removeprefix(PREFIX)] = os.environ.pop(name)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and the command would inherit that
     try:
         os.execvp(command[0], command)
     except OSError as error:
