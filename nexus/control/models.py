@@ -186,6 +186,15 @@ class PoolAgent(models.Model):
         return self.agent_id
 
     @property
+    def owner(self) -> str:
+        """The pool_agent_id of the agent at the top of its family, which takes one share of what agents share. Reads
+        the agents above it once."""
+        agent = self
+        while agent.parent is not None:
+            agent = agent.parent
+        return agent.pk
+
+    @property
     def permissions(self) -> Permissions:
         """The agent's permissions."""
         return Permissions(

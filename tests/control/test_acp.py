@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -23,10 +24,11 @@ from nexus.control.faults import Fault, FaultKind
 from nexus.control.models import PoolAgent, Role, Turn, TurnStatus
 from nexus.control.permissions.prices import Cost
 from nexus.control.permissions.rules import Effect, Kind, Permissions, Preset, Rule, Verdict
-from nexus.control.runners import acp, acp_client, acp_transport, sandbox, traffic
+from nexus.control.runners import acp, acp_client, acp_transport, bus, processes, sandbox, traffic
 from nexus.control.runners.acp_calls import judge
-from nexus.control.runners.base import Draft, RunnerFailed
+from nexus.control.runners.base import Draft, RunnerFailed, Scene
 from nexus.control.runners.tools import files
+from nexus.control.runners_file import Acp
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.core.operations.errors import NexusError
@@ -35,6 +37,7 @@ from tests.acceptance.pool import arguments
 from tests.control.acp_here import played
 from tests.control.playing import fill
 from tests.control.turns import Played, create
+from tests.core.waiting import LONG
 from tests.keys import agent_of_key
 
 AGENT = Path(__file__).with_name("acp_agent.py")
@@ -85,6 +88,40 @@ async def plays(
     left = [process for process in psutil.Process().children(recursive=True) if process.pid not in before]
     assert left == []
     assert MARK not in " ".join(arguments())
+
+
+@pytest.mark.parametrize("step", ["environment_of", "confined"])
+async def test_turns_that_hang_as_they_begin_hold_up_their_own_family_alone(
+    place: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """As where a mount does not answer any more."""
+    answers, ann = threading.Event(), PoolAgent(pk="ann")
+
+    @asynccontextmanager
+    async def key_of(agent_id: str) -> AsyncIterator[str]:
+        yield "nxs_key"
+
+    def hangs(*given: Any, **_: Any) -> None:
+        agent = next(each for each in given if isinstance(each, PoolAgent))
+        if agent.owner == "ann":
+            answers.wait()
+        raise RunnerFailed(f"{agent.pk} went on")
+
+    async def turn(agent: PoolAgent) -> None:
+        scene = Scene(agent, Turn(pk="turn"), *[cast(Any, None)] * 4)
+        await acp.take(Acp(kind="acp", name="agent", command=["agent"]), scene)
+
+    monkeypatch.setattr(sandbox, "state", lambda: sandbox.State(False, "the test has none"))
+    monkeypatch.setattr(bus, "key_of", key_of)
+    monkeypatch.setattr(processes, step, hangs)
+    stuck = [asyncio.create_task(turn(PoolAgent(pk=f"child-{number}", parent=ann))) for number in range(40)]
+    try:
+        for _ in range(20):  # the first may come before all of the others hang
+            with pytest.raises(RunnerFailed, match="bob went on"):
+                await asyncio.wait_for(turn(PoolAgent(pk="bob")), LONG)
+    finally:
+        answers.set()
+        await asyncio.gather(*stuck, return_exceptions=True)
 
 
 async def test_what_its_session_cost_before_is_no_cost_of_the_turn(here: Plays) -> None:

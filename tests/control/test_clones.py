@@ -79,7 +79,7 @@ def entry(below: Path, git: str, **more: object) -> Clone:
 
 async def ensure(clone: Clone, name: str = "ann") -> Path:
     cwd = Path(clone.directory, name)
-    await clones.ensure(clone, str(cwd), "hub")
+    await clones.ensure(clone, PoolAgent(cwd=str(cwd), machine="hub"))
     return cwd
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from nexus.control.models import PoolAgent
 from nexus.control.permissions.rules import Permissions, Preset
 from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.control.runners import processes, sandbox
@@ -281,7 +282,7 @@ async def test_what_a_terminals_environment_names_is_looked_for_inside(tmp_path:
     for name in ("bwrap", "env"):  # its own, which would be started in place of the sandbox
         (own / name).write_text(f"#!/bin/sh\ntouch {outside}\n")
         (own / name).chmod(0o755)
-    terminals = Terminals(lambda command, cwd: _wrapped(tmp_path, *command), processes.environment())
+    terminals = Terminals(PoolAgent(), lambda command, cwd: _wrapped(tmp_path, *command), processes.environment())
     given = {"PATH": f"{own}:/usr/bin:/bin", "LD_PRELOAD": "", "A": "b=c d"}
     terminal = terminals.get(await terminals.create(["sh", "-c", "echo $PATH $A"], str(own), given, None))
     assert await terminal.ended() == 0

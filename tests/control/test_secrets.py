@@ -73,7 +73,7 @@ class Told:
         self.texts: list[str] = []
         agent = PoolAgent(preset="trusted", cwd="/srv", depth=0)
         scene: Any = Scene(agent, Turn(turn_id="turn"), [], self.say, self.ask, None, draft(KEY))  # type: ignore[arg-type]
-        self.client = PoolClient(scene, Terminals(lambda command, cwd: [], {}), 100)
+        self.client = PoolClient(scene, Terminals(scene.agent, lambda command, cwd: [], {}), 100)
 
     async def say(self, role: Role, content: str, *, tool_call_id: str | None = None, meta: Any = None) -> None:
         self.texts += [content, json.dumps(meta)]

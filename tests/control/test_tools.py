@@ -71,7 +71,7 @@ def test_it_reads_and_writes_and_edits(may: Permissions, cwd: Path) -> None:
     assert "two" in files.read_text(may, "latest/a.py")
 
 
-async def test_files_that_do_not_answer_hold_up_their_own_agent_alone(db: None, may: Permissions) -> None:
+async def test_files_that_do_not_answer_hold_up_their_own_family_alone(db: None, may: Permissions) -> None:
     """As on a mount whose server is gone."""
     answers = threading.Event()
     stuck = [asyncio.create_task(files.on_disk(PoolAgent(pk="ann"), answers.wait)) for _ in range(100)]

@@ -73,12 +73,12 @@ def note_fault(runner: Runner, fault: Fault, why: str, turn: Turn, moment: datet
             return
         if outage.is_out(moment):  # turns that were under way when it began
             return
-    top, _ = family(turn.agent)
+    owner = turn.agent.owner
     if outage is None or not _goes_on(outage, key, fault, moment):
-        outage = Outage(runner=runner.name, key=key, since=moment, failures=0, fault=fault.kind.value, met_by=top)
+        outage = Outage(runner=runner.name, key=key, since=moment, failures=0, fault=fault.kind.value, met_by=owner)
     elif outage.is_confirmed:  # its time is over: it takes two again
-        outage.is_confirmed, outage.met_by = False, top
-    elif outage.met_by != top:
+        outage.is_confirmed, outage.met_by = False, owner
+    elif outage.met_by != owner:
         outage.is_confirmed, outage.failures = True, outage.failures + 1
     outage.why, outage.until = why, moment + timedelta(seconds=faults.seconds_to_wait(fault, outage.failures or 1))
     outage.save()

@@ -136,7 +136,7 @@ def _check_room(actor: Actor) -> None:
             "The pool holds as many agents as `pool_agents` allows"
             + ("; end one first." if actor.is_operator else " agents to create; end one, or ask an operator."),
         )
-    if actor.agent is not None and living.filter(family(actor.agent)[1]).count() >= rules.share(most):
+    if actor.agent is not None and living.filter(family(actor.agent)).count() >= rules.share(most):
         raise NexusError(
             ControlCode.POOL_FULL,
             f"One agent and all below it are {rules.share(most)} at most, by `pool_agents`; end one, or ask an "

@@ -99,10 +99,9 @@ def check_not_disabled(actor: Actor, tool: str) -> None:
         raise refused("tools", f"The tool {tool} was taken from {actor.name!r}.")
 
 
-def family(agent: PoolAgent) -> tuple[str, Q]:
-    """Return the pool_agent_id of the agent that all these are below, and the condition for an agent to be of them."""
-    *_, top = (agent.pk, *ancestors(agent))
-    return top, reduce(or_, (Q(**{f"{'parent__' * level}pk": top}) for level in range(rules.DEEPEST + 1)))
+def family(agent: PoolAgent) -> Q:
+    """Return the condition for an agent to have the same owner as this one."""
+    return reduce(or_, (Q(**{f"{'parent__' * level}pk": agent.owner}) for level in range(rules.DEEPEST + 1)))
 
 
 def ancestors(agent: PoolAgent) -> Iterator[str]:

@@ -46,12 +46,11 @@ from nexus.control.permissions.rules import Action
 from nexus.control.runners import acp_session, bus, new_repositories, processes, sandbox
 from nexus.control.runners.acp_client import PoolClient, Terminals, storable
 from nexus.control.runners.acp_transport import BoundedLines
-from nexus.control.runners.base import RunnerFailed, Scene, Secrets, secret_values
+from nexus.control.runners.base import RunnerFailed, Scene, Secrets, in_share, secret_values
 from nexus.control.runners.traffic import Log, Wire
 from nexus.control.runners_file import Acp, McpServer
 from nexus.core.config import CoreSettings
 from nexus.core.instance import running as running_server
-from nexus.core.waiting import OUTSIDE, in_thread
 
 T = TypeVar("T")
 
@@ -91,7 +90,7 @@ class Launch:
 
 async def take(runner: Acp, scene: Scene) -> Ended:
     """Run a turn. Raises RunnerFailed, and NOT_PERMITTED if a sandbox is required and there is none."""
-    state = await in_thread(OUTSIDE, sandbox.state)
+    state = await in_share(scene.agent, sandbox.state)
     sandbox.check(runner)
 
     async def run(launch: Launch, key: str) -> Ended:
@@ -125,11 +124,12 @@ async def recorded(
 async def _take(launch: Launch, key: str) -> Ended:
     runner, scene = launch.runner, launch.scene
     cwd = scene.agent.cwd
-    env = await in_thread(OUTSIDE, partial(processes.environment_of, scene.agent, runner)) | _reach(key, launch)
+    env = await in_share(scene.agent, partial(processes.environment_of, scene.agent, runner)) | _reach(key, launch)
     if launch.is_confined:
-        await in_thread(OUTSIDE, partial(processes.sign_in, runner, scene.agent))
-    command = await in_thread(OUTSIDE, partial(launch.confined, runner.command, cwd))
-    terminals = Terminals(launch.confined, await in_thread(OUTSIDE, partial(processes.environment_of, scene.agent)))
+        await in_share(scene.agent, partial(processes.sign_in, runner, scene.agent))
+    command = await in_share(scene.agent, partial(launch.confined, runner.command, cwd))
+    own_env = await in_share(scene.agent, partial(processes.environment_of, scene.agent))
+    terminals = Terminals(scene.agent, launch.confined, own_env)
     async with (
         bus.served(launch.scratch, key) as server,
         processes.running(command, cwd=cwd, env=env, scratch=launch.scratch, grace=LEAVE_SECONDS) as program,

@@ -31,12 +31,11 @@ from nexus.control.models import Entry, PoolAgent, Role, Turn
 from nexus.control.runners import acp, processes, sandbox
 from nexus.control.runners.acp_client import PoolClient, Terminals
 from nexus.control.runners.acp_transport import BoundedLines
-from nexus.control.runners.base import RunnerFailed, Scene
+from nexus.control.runners.base import RunnerFailed, Scene, in_share
 from nexus.control.runners_file import Acp, presets
 from nexus.core import foreign_files
 from nexus.core.clock import now
 from nexus.core.processes import in_foreground
-from nexus.core.waiting import OUTSIDE, in_thread
 
 ASKED = "Answer with the word ok, and do nothing else."
 CHECK_SECONDS = 120
@@ -47,7 +46,7 @@ Say = Callable[[str], Any]
 async def check(runner: Acp, *, say: Say) -> None:
     """Start the runner's agent in the sandbox, open a session and run one turn; call `say` with each step. Raises
     RunnerFailed, which says what is missing."""
-    await in_thread(OUTSIDE, sandbox.state)
+    await asyncio.to_thread(sandbox.state)
     sandbox.check(runner)
     say(f"sandbox: {sandbox.in_words(runner)}")
     unset = [name for name in runner.variables if name not in os.environ]
@@ -70,15 +69,15 @@ async def _taken(runner: Acp, say: Say) -> Ended:
     cwd = os.path.realpath(tempfile.mkdtemp(prefix="nexus-check-"))
     with tempfile.TemporaryDirectory() as scratch:
         agent = _agent(runner, cwd)
-        home = await in_thread(OUTSIDE, partial(processes.home_of, agent))
+        home = await in_share(agent, partial(processes.home_of, agent))
         try:
             scene = _scene(agent)
             launch = acp.Launch(runner, scene, state.works, scratch)
             if state.works:
-                await in_thread(OUTSIDE, partial(processes.sign_in, runner, agent))
-            command = await in_thread(OUTSIDE, partial(launch.confined, runner.command, agent.cwd))
-            env = await in_thread(OUTSIDE, partial(processes.environment_of, agent, runner))
-            terminals = Terminals(launch.confined, env)
+                await in_share(agent, partial(processes.sign_in, runner, agent))
+            command = await in_share(agent, partial(launch.confined, runner.command, agent.cwd))
+            env = await in_share(agent, partial(processes.environment_of, agent, runner))
+            terminals = Terminals(agent, launch.confined, env)
             client = PoolClient(scene, terminals, runner.max_iterations)
             async with processes.running(command, cwd=agent.cwd, env=env, scratch=scratch) as program:
                 try:

@@ -47,17 +47,16 @@ from acp.schema import (
 )
 
 from nexus.control.agents.turns import Closing
-from nexus.control.models import Role
+from nexus.control.models import PoolAgent, Role
 from nexus.control.permissions import prices, rules
 from nexus.control.permissions.prices import CURRENCY, MILLIONTHS, MOST
 from nexus.control.permissions.rules import Action, Kind, Verdict
 from nexus.control.runners import acp_elicitation, acp_session, processes, sandbox
 from nexus.control.runners.acp_calls import UNKNOWN_KIND, USES, KnownCall, is_of_the_bus, judge, result_of
-from nexus.control.runners.base import RunnerFailed, Scene
+from nexus.control.runners.base import RunnerFailed, Scene, in_share
 from nexus.control.runners.programs import with_environment
 from nexus.control.runners.tools import files
 from nexus.control.runners.tools.files import NotThere, ToolFailed, ToolRefused, check_tool, on_disk, readable
-from nexus.core.waiting import OUTSIDE, in_thread
 
 T = TypeVar("T")
 
@@ -598,9 +597,11 @@ class Terminal:
 class Terminals:
     """The terminals of one turn."""
 
-    def __init__(self, confined: Callable[[Sequence[str], str], list[str]], env: Mapping[str, str]) -> None:
+    def __init__(
+        self, agent: PoolAgent, confined: Callable[[Sequence[str], str], list[str]], env: Mapping[str, str]
+    ) -> None:
         """`confined` returns the command line that runs a command in a directory; `env` is the environment of each."""
-        self._confined, self._env = confined, env
+        self._agent, self._confined, self._env = agent, confined, env
         self._open: dict[str, Terminal] = {}
         self._made = 0
 
@@ -614,7 +615,7 @@ class Terminals:
         self._made += 1
         terminal_id = f"terminal-{self._made}"
         begun_by = (sys.executable, "-I", "-S", with_environment.__file__) if env else ()
-        line = await in_thread(OUTSIDE, partial(self._confined, [*begun_by, *command], cwd))  # reads the disk
+        line = await in_share(self._agent, partial(self._confined, [*begun_by, *command], cwd))
         program = await processes.start(
             line,
             cwd=cwd,

@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from nexus.control.agents.questions import Decision
 from nexus.control.agents.turns import Ended
@@ -19,6 +19,8 @@ from nexus.control.permissions.prices import MOST, Cost
 from nexus.control.permissions.rules import Action, Rule, Ruling, Verdict, decide
 from nexus.core.operations.replies import Outcome
 from nexus.core.waiting import OUTSIDE, in_thread
+
+T = TypeVar("T")
 
 LOGS = "logs/pool"  # below the home: what goes to and from models and agent processes, a file for each agent
 LONGEST_DRAFT = 100_000  # characters; the rest of a longer text appears with its entry
@@ -129,7 +131,7 @@ class Scene:
     async def decide(self, action: Action, ceiling: Verdict) -> Ruling:
         """Return the verdict on an action, by the rules that hold now and by the agent's ceiling."""
         known = () if ceiling is Verdict.REFUSED else await self.rules()
-        return await in_thread(OUTSIDE, partial(decide, known, action, ceiling)) if known else Ruling(ceiling)
+        return await in_share(self.agent, partial(decide, known, action, ceiling)) if known else Ruling(ceiling)
 
 
 class RunnerFailed(Exception):
@@ -141,6 +143,11 @@ class RunnerFailed(Exception):
     def __init__(self, why: str, fault: Fault | None = None, *, has_written: bool = False) -> None:
         super().__init__(why)
         self.fault, self.has_written = fault, has_written
+
+
+async def in_share(agent: PoolAgent, function: Callable[[], T]) -> T:
+    """Run a function that uses the disk for an agent, on a thread of its owner's share: a mount may never answer."""
+    return await in_thread(OUTSIDE, function, agent.owner)
 
 
 class Takes(Protocol):

@@ -32,13 +32,13 @@ from nexus.control.models import PoolAgent, PoolWorktree
 from nexus.control.permissions import protected_paths, rules
 from nexus.control.permissions.rules import Permissions, within
 from nexus.control.runners import repositories, sandbox
-from nexus.control.runners.base import RunnerFailed
+from nexus.control.runners.base import RunnerFailed, in_share
 from nexus.control.runners.repositories import DOT_GIT, HEAD, Identity
 from nexus.core import foreign_files
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.core.operations.errors import NexusError
-from nexus.core.waiting import OUTSIDE, WRITERS, in_thread, uninterrupted
+from nexus.core.waiting import WRITERS, in_thread, uninterrupted
 
 log = logging.getLogger(__name__)
 
@@ -122,36 +122,36 @@ async def watched(agent: PoolAgent) -> AsyncIterator[list[str]]:
 
     Yields the list of new names, which grows. Raises RunnerFailed if the state before cannot be determined.
     """
-    watch = await in_thread(OUTSIDE, partial(_begun, agent))
+    watch = await in_share(agent, partial(_begun, agent))
     if watch is None:
         yield []
         return
-    looking = asyncio.create_task(_now_and_then(watch))
+    looking = asyncio.create_task(_now_and_then(agent, watch))
     try:
         yield watch.aside
     finally:
         looking.cancel()
-        await uninterrupted(_end(watch, looking))  # a cancelled turn is cancelled repeatedly
+        await uninterrupted(_end(agent, watch, looking))  # a cancelled turn is cancelled repeatedly
 
 
-async def _now_and_then(watch: Watch) -> None:
+async def _now_and_then(agent: PoolAgent, watch: Watch) -> None:
     pause = PAUSE_SECONDS
     while True:
         await asyncio.sleep(pause)
         started = time.monotonic()
-        await _look(watch)
+        await _look(agent, watch)
         pause = max(PAUSE_SECONDS, SHARE * (time.monotonic() - started))
 
 
-async def _end(watch: Watch, looking: asyncio.Task[None]) -> None:
+async def _end(agent: PoolAgent, watch: Watch, looking: asyncio.Task[None]) -> None:
     await asyncio.wait((looking,))
-    if await _look(watch):
+    if await _look(agent, watch):
         watch.over()
 
 
-async def _look(watch: Watch) -> bool:
+async def _look(agent: PoolAgent, watch: Watch) -> bool:
     """Look once and report what was found; return False if something could not be renamed."""
-    aside, why = await in_thread(OUTSIDE, partial(_looked, watch))
+    aside, why = await in_share(agent, partial(_looked, watch))
     if aside or why or watch.unsafe:
         await in_thread(WRITERS, partial(_report, watch, aside, why))
     return not why

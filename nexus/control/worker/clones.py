@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
+from nexus.control.models import PoolAgent
 from nexus.control.runners import processes
-from nexus.control.runners.base import RunnerFailed
+from nexus.control.runners.base import RunnerFailed, in_share
 from nexus.control.runners.git import NEUTRAL, OPERATORS_CONFIG, PROTOCOLS, Git, GitFailed, login, login_files
 from nexus.control.runners_file import Clone
 from nexus.core import foreign_files
-from nexus.core.waiting import OUTSIDE, in_thread, uninterrupted
+from nexus.core.waiting import uninterrupted
 
 SAID = 400  # characters of git's words
 CREDENTIALS = re.compile(r"(?<=://)\S*@")
@@ -38,22 +39,23 @@ T = TypeVar("T")
 _busy: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by the directory that is cloned
 
 
-async def ensure(clone: Clone, cwd: str, machine: str) -> None:
+async def ensure(clone: Clone, agent: PoolAgent) -> None:
     """Clone an agent's directory, unless something of its name is there. Raises RunnerFailed, and leaves nothing then.
 
     When cancelled, it ends git and leaves nothing, too.
     """
+    cwd = agent.cwd
     lock = _busy.setdefault(cwd, asyncio.Lock())
     async with lock:
-        mine = f"{PREFIX}{sha256(f'{machine} {cwd}'.encode()).hexdigest()[:16]}-"  # machines may share a disk
+        mine = f"{PREFIX}{sha256(f'{agent.machine} {cwd}'.encode()).hexdigest()[:16]}-"  # machines may share a disk
         new = f"{mine}{secrets.token_hex(4)}"
         try:
             try:
-                if await _on_thread(partial(_begin, clone.directory, cwd, mine, new)):
-                    await _clone(clone, os.path.join(clone.directory, new))
-                    await _on_thread(partial(_finish, clone.directory, new, cwd))
+                if await _on_thread(agent, partial(_begin, clone.directory, cwd, mine, new)):
+                    await _clone(clone, agent, os.path.join(clone.directory, new))
+                    await _on_thread(agent, partial(_finish, clone.directory, new, cwd))
             finally:
-                await _on_thread(partial(_remove, clone.directory, new))
+                await _on_thread(agent, partial(_remove, clone.directory, new))
         except (GitFailed, OSError) as error:
             raise RunnerFailed(f"the agent's directory, {cwd}, could not be cloned: {_shown(str(error))}") from None
 
@@ -70,7 +72,7 @@ def _begin(directory: str, cwd: str, mine: str, new: str) -> bool:
     return True
 
 
-async def _clone(clone: Clone, new: str) -> None:
+async def _clone(clone: Clone, agent: PoolAgent, new: str) -> None:
     """Clone into a new directory. Raises GitFailed."""
     is_path = clone.git.startswith("/")
     git = Git(
@@ -93,7 +95,7 @@ async def _clone(clone: Clone, new: str) -> None:
         **login(),
     }
     command = ("sh", "-euc", OPERATORS_CONFIG + SCRIPT)
-    prepared = await _on_thread(partial(git.prepared, command, values, new))
+    prepared = await _on_thread(agent, partial(git.prepared, command, values, new))
     try:
         async with (
             asyncio.timeout(clone.seconds),
@@ -121,9 +123,9 @@ def _remove(directory: str, new: str) -> None:
         foreign_files.remove(os.path.join(directory, new))
 
 
-async def _on_thread(function: Callable[[], T]) -> T:
+async def _on_thread(agent: PoolAgent, function: Callable[[], T]) -> T:
     """Call a function to its end, so that no thread works here after the next one has begun."""
-    return await uninterrupted(in_thread(OUTSIDE, function))
+    return await uninterrupted(in_share(agent, function))
 
 
 def _shown(words: str) -> str:

@@ -298,7 +298,7 @@ class RunningTurn:
             return
         self._reporter.draft.add(f"Cloning {clone.git} to {agent.cwd}")
         try:
-            await clones.ensure(clone, agent.cwd, agent.machine)
+            await clones.ensure(clone, agent)
         finally:
             self._reporter.draft.restart()
 

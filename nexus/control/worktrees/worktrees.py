@@ -85,7 +85,7 @@ def _tree(order: pool.Order, cwd: str, parent: PoolAgent | None, actor: Actor) -
     if not name or name.endswith((".", ".lock")):
         name = secrets.token_hex(4)
     path = str(Path(os.path.realpath(home)) / f"{name}-{secrets.token_hex(4)}")
-    return trees.make(origin, path, name, None if actor.agent is None else family(actor.agent)[0])
+    return trees.make(origin, path, name, None if actor.agent is None else actor.agent.owner)
 
 
 def at(directory: str) -> PoolWorktree | None:
@@ -294,7 +294,7 @@ def _of(row: PoolWorktree) -> Tree:
 
 def _in_share(row: PoolWorktree, actor: Actor | None = None) -> Tree:
     """Return the worktree of a row, for calls in the share of an operator, or of its agent's family."""
-    return replace(_of(row), owner=None if actor and actor.is_operator else family(row.agent)[0])
+    return replace(_of(row), owner=None if actor and actor.is_operator else row.agent.owner)
 
 
 def own(row: PoolWorktree, actor: Actor | None = None) -> Tree:

@@ -23,7 +23,7 @@ from nexus.control.permissions import rules
 from nexus.control.permissions.members import PROJECT_PARAMETER
 from nexus.control.permissions.rules import Action, Kind, Permissions, Preset, Verdict
 from nexus.control.runners import new_repositories, processes, sandbox
-from nexus.control.runners.base import RunnerFailed, Scene
+from nexus.control.runners.base import RunnerFailed, Scene, in_share
 from nexus.control.runners.tools import files, searching
 from nexus.control.runners.tools.files import ToolFailed, ToolRefused, check_tool, on_disk, resolved
 from nexus.control.runners_file import runners
@@ -32,7 +32,7 @@ from nexus.core.operations.errors import NexusError
 from nexus.core.operations.parameters import Params, Schema, parameters_schema
 from nexus.core.operations.registry import Choice, Operation, choose
 from nexus.core.operations.replies import packaged
-from nexus.core.waiting import OUTSIDE, READERS, in_thread
+from nexus.core.waiting import READERS, in_thread
 
 INSTRUCTIONS = packaged("nexus.control", "agent")
 MOST_CHARACTERS = 64 * 1024  # of a result; an agent's context pays for it
@@ -368,7 +368,7 @@ async def _run(scene: Scene, p: Run) -> str:
     )
     try:
         async with new_repositories.watched(scene.agent) as aside:
-            line, env = await in_thread(OUTSIDE, partial(_confined, scene, ["/bin/sh", "-c", p.command]))
+            line, env = await in_share(scene.agent, partial(_confined, scene, ["/bin/sh", "-c", p.command]))
             ran = await run_program(scene.agent.permissions, line, env=env, seconds=p.timeout_seconds)
     except RunnerFailed as failed:
         raise ToolFailed(f"The program cannot be started: {failed}.") from None

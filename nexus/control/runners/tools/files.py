@@ -18,8 +18,8 @@ from typing import TypeVar
 from nexus.control.models import PoolAgent
 from nexus.control.permissions import protected_paths, rules
 from nexus.control.permissions.rules import Permissions
+from nexus.control.runners.base import in_share
 from nexus.core import foreign_files
-from nexus.core.waiting import OUTSIDE, in_thread
 
 LARGEST_FILE = 8 * 1024 * 1024  # bytes
 MOST_ENTRIES = 2_000  # of a directory
@@ -129,11 +129,11 @@ class ToolRefused(ToolFailed):
 
 
 async def on_disk(agent: PoolAgent, function: Callable[[], T]) -> T:
-    """Run a function that uses the disk for an agent, on a thread of its share. Raises ToolFailed if it does not return
-    in time."""
+    """Run a function that uses the disk for an agent, as `in_share` does. Raises ToolFailed if it does not return in
+    time."""
     try:
         async with asyncio.timeout(SECONDS):
-            return await in_thread(OUTSIDE, function, agent.pk)
+            return await in_share(agent, function)
     except TimeoutError:
         raise ToolFailed(f"It took longer than {SECONDS:g} seconds.") from None
 

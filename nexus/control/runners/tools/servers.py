@@ -28,13 +28,12 @@ from pydantic import ValidationError
 from nexus.control.models import Role
 from nexus.control.permissions.rules import Action, Kind, Verdict
 from nexus.control.runners import new_repositories, processes, sandbox
-from nexus.control.runners.base import SHORTEST_SECRET, RunnerFailed, Scene, Secrets, secret_values
+from nexus.control.runners.base import SHORTEST_SECRET, RunnerFailed, Scene, Secrets, in_share, secret_values
 from nexus.control.runners.processes import Lines, Overdone
 from nexus.control.runners.tools.catalog import Tool, decided
 from nexus.control.runners.tools.files import ToolFailed
 from nexus.control.runners_file import McpServer, Model
 from nexus.core.operations.errors import NexusError
-from nexus.core.waiting import OUTSIDE, in_thread
 
 log = logging.getLogger(__name__)
 
@@ -92,10 +91,10 @@ async def _run(
     given = (value for value in server.env.values() if len(value) >= SHORTEST_SECRET)
     secrets = Secrets(*secret_values(server.env_from), *given)
     try:
-        env = await in_thread(OUTSIDE, partial(processes.environment_of, scene.agent, server))
-        await in_thread(OUTSIDE, partial(sandbox.check_programs, runner))
+        env = await in_share(scene.agent, partial(processes.environment_of, scene.agent, server))
+        await in_share(scene.agent, partial(sandbox.check_programs, runner))
         confined = partial(processes.confined, server.command, runner, scene.agent, cwd=scene.agent.cwd)
-        line = await in_thread(OUTSIDE, confined)
+        line = await in_share(scene.agent, confined)
         async with processes.running(line, cwd=scene.agent.cwd, env=env, grace=LEAVE_SECONDS) as program:
             async with _session(program) as session:
                 # What fails in a session's block would come out of it as a group of errors.
