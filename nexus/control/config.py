@@ -37,8 +37,8 @@ class ControlSettings(Settings):
     pool_turns: int = setting(
         8,
         "The most turns at once. A tenth, and one of four or more, is for what operators send. The turns that one "
-        "agent sent leave as many again to other agents. Beside each turn may run one more: a turn that its agent "
-        "started and may wait for.",
+        "agent and all below it sent leave as many again to others. Beside each turn may run one more: a turn that its "
+        "agent started and may wait for.",
         minimum=1,
         maximum=1_000,
     )

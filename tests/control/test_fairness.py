@@ -13,30 +13,30 @@ from nexus.control.worker.scheduling import Fairness, Waiting
 def served(
     remembering: Fairness, queues: dict[tuple[str | None, str], int], turns: int
 ) -> list[tuple[str | None, str]]:
-    """Who is served, one after the other, when so many turns of a sender wait for an agent: one is taken at a time."""
+    """Who is served, one after the other, when so many turns of a family wait for an agent: one is taken at a time."""
     left, order = dict(queues), []
     for _ in range(turns):
         waiting = [
-            Waiting(f"turn_{number}", agent, sender)
-            for number, (sender, agent) in enumerate(left)
-            if left[sender, agent]
+            Waiting(f"turn_{number}", agent, family)
+            for number, (family, agent) in enumerate(left)
+            if left[family, agent]
         ]
         chosen = remembering.first(waiting, ())
         if chosen is None:
             break
         remembering.serve(chosen)
-        left[chosen.sender, chosen.agent] -= 1
-        order.append((chosen.sender, chosen.agent))
+        left[chosen.family, chosen.agent] -= 1
+        order.append((chosen.family, chosen.agent))
     return order
 
 
-def test_it_starves_nobody_behind_a_sender_with_many_agents() -> None:
+def test_it_starves_nobody_behind_a_family_with_many_agents() -> None:
     queues: dict[tuple[str | None, str], int] = {("lead", f"agent-{number}"): 1 for number in range(100)}
     order = served(Fairness(), {**queues, ("other", "late"): 1}, 2)
     assert ("other", "late") in order
 
 
-def test_it_prefers_the_sender_of_whose_turns_the_fewest_run() -> None:
+def test_it_prefers_the_family_of_whose_turns_the_fewest_run() -> None:
     waiting = [Waiting("turn_1", "a", "lead"), Waiting("turn_2", "b", "other")]
     chosen = Fairness().first(waiting, ["lead", "lead", "other"])
     assert chosen is not None

@@ -73,8 +73,9 @@ def test_it_reads_and_writes_and_edits(may: Permissions, cwd: Path) -> None:
 
 async def test_files_that_do_not_answer_hold_up_their_own_family_alone(db: None, may: Permissions) -> None:
     """As on a mount whose server is gone."""
-    answers = threading.Event()
-    stuck = [asyncio.create_task(files.on_disk(PoolAgent(pk="ann"), answers.wait)) for _ in range(100)]
+    answers, ann = threading.Event(), PoolAgent(pk="ann")
+    family = [ann, *(PoolAgent(pk=f"child-{number}", parent=ann) for number in range(99))]
+    stuck = [asyncio.create_task(files.on_disk(agent, answers.wait)) for agent in family]
     try:
         await asyncio.sleep(0)
         read = files.on_disk(PoolAgent(pk="bob"), partial(files.read_text, may, "notes.txt"))

@@ -27,7 +27,6 @@ from nexus.control.worker import execution as taking
 from nexus.control.worker import scheduling
 from nexus.control.worker.scheduling import POOL, Worker
 from nexus.core.clock import now
-from nexus.core.config import CoreSettings
 from nexus.core.database.base import ExclusiveLock
 from nexus.core.database.store import store, write
 from nexus.core.operations.errors import Code, NexusError
@@ -232,6 +231,34 @@ async def test_the_turns_of_an_agent_leave_a_place_for_those_of_others_and_of_op
     assert await begun.get() == "operators"
     let_go.set()
     assert [(await ended(turn)).status for turn in sent] == ["done"] * 6
+
+
+async def test_an_agent_gets_no_larger_share_of_the_turns_by_agents_below_it(worker: Worker, plays: Plays) -> None:
+    begun: asyncio.Queue[str] = asyncio.Queue()
+    let_go = asyncio.Event()
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        begun.put_nowait(scene.agent.agent_id)
+        await let_go.wait()
+        return DONE
+
+    def mail(sender: str, to: str) -> str:
+        return turns.send(ADMIN, to, content="go", request_id=None, source="mail", source_agent_id=sender).pk
+
+    def mail_of_children() -> list[str]:
+        create("lead")
+        for name in "abc":
+            create(f"child-{name}", parent_agent_id="lead", preset="worker")
+        return [mail(f"child-{name}", name) for name in "abc"]
+
+    plays(take)
+    await acreate("a", "b", "c", "other")
+    sent = await in_thread(WRITERS, mail_of_children)
+    assert {await begun.get() for _ in range(2)} < {"a", "b", "c"}
+    sent.append(await in_thread(WRITERS, partial(mail, "codex", "other")))
+    assert await begun.get() == "other", "what a whole family sent leaves a place to what others send"
+    let_go.set()
+    assert [(await ended(turn)).status for turn in sent] == ["done"] * 4
 
 
 async def test_what_is_sent_as_there_is_room_again_waits_behind_what_waited(

@@ -19,7 +19,6 @@ from nexus.control import faults
 from nexus.control.events import emit_of_pool
 from nexus.control.faults import Fault
 from nexus.control.models import Outage, Turn
-from nexus.control.permissions.members import family
 from nexus.control.runners_file import Acp, Rehearsal, Runner, runners
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Select, Slot

@@ -12,7 +12,8 @@ from functools import partial
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Exists, Min, OuterRef, Q
+from django.db.models import Exists, Min, OuterRef, Q, Subquery
+from django.db.models.functions import Coalesce
 from django.dispatch import Signal
 
 from coordination.ids import new_id
@@ -40,7 +41,7 @@ from nexus.control.models import (
 from nexus.control.permissions import budgets
 from nexus.control.permissions.members import Actor, check_authority, check_not_disabled, check_tool, find, get, refused
 from nexus.control.permissions.prices import Cost
-from nexus.control.permissions.rules import reserve
+from nexus.control.permissions.rules import DEEPEST, reserve
 from nexus.control.runners_file import runners
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Select, Slot, Update, insert
@@ -50,6 +51,9 @@ from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 
 log = logging.getLogger(__name__)
 
+_named_so = PoolAgent.objects.filter(agent_id=OuterRef("source_agent_id")).order_by("-pool_agent_id")
+_top_name = Coalesce(*(f"{'parent__' * level}agent_id" for level in range(DEEPEST, -1, -1)))
+_top_of_sender = Coalesce(Subquery(_named_so.values_list(_top_name)[:1]), "source_agent_id")
 _firsts = Turn.objects.queued().values("agent").annotate(first=Min("pk")).values("first")
 _waiting = Select(
     lambda: (
@@ -60,7 +64,7 @@ _waiting = Select(
             agent__paused_at=None,
         )
         .order_by("pk")
-        .values_list("pk", "agent_id", "source_agent_id", "agent__runner", "awaited_until")
+        .values_list("pk", "agent_id", _top_of_sender, "agent__runner", "awaited_until")
     )
 )
 _sent = Select(
@@ -422,9 +426,9 @@ def waiting(ways: Mapping[str, str | None] | None = None, machine: str = HUB) ->
     moment = now()
     ways = outages.ways(moment) if ways is None else ways
     found: dict[str, tuple[str, str, str | None]] = {}  # by agent
-    for turn, agent, sender, runner, awaited_until in _waiting(moment=moment, machine=machine):
+    for turn, agent, family, runner, awaited_until in _waiting(moment=moment, machine=machine):
         if ways.get(runner, runner) is not None or (awaited_until is not None and awaited_until > moment):
-            found.setdefault(agent, (turn, agent, sender))
+            found.setdefault(agent, (turn, agent, family))
     return list(found.values())
 
 

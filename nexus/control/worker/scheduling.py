@@ -1,5 +1,6 @@
 """The worker: one process runs the turns of a machine's agents, so that no turn can stall the hub. It starts them in
-turn: round robin among senders, and for each sender among the agents that it sent to."""
+turn: round robin among the families that sent them (an agent and all below it), and for each among the agents that it
+sent to."""
 
 from __future__ import annotations
 
@@ -39,10 +40,10 @@ class Waiting:
 
     turn_id: str  # ids sort by age
     agent: str
-    sender: str | None  # an agent; None stands for operators
+    family: str | None  # that sent it, by the name of its topmost agent; None stands for operators
 
 
-MOST = 10_000  # remembered senders and agents, the last served
+MOST = 10_000  # remembered families and agents, the last served
 
 
 class Fairness:
@@ -53,17 +54,17 @@ class Fairness:
         self._clock = count(1)
 
     def first(self, waiting: Iterable[Waiting], running: Collection[str | None]) -> Waiting | None:
-        """Return the turn to start next; `running` names the sender of each running turn.
+        """Return the turn to start next; `running` names the family that sent each running turn.
 
-        It is of the sender with the fewest running turns, then of the one served longest ago; among its turns, of the
+        It is of the family with the fewest running turns, then of the one served longest ago; among its turns, of the
         agent served longest ago, then the oldest turn.
         """
         taken = list(running)
         return min(
             waiting,
             key=lambda turn: (
-                taken.count(turn.sender),
-                self._served.get(("sender", turn.sender), 0),
+                taken.count(turn.family),
+                self._served.get(("family", turn.family), 0),
                 self._served.get(("agent", turn.agent), 0),
                 turn.turn_id,
             ),
@@ -72,7 +73,7 @@ class Fairness:
 
     def serve(self, turn: Waiting) -> None:
         """Record that a turn is started."""
-        for served in (("sender", turn.sender), ("agent", turn.agent)):
+        for served in (("family", turn.family), ("agent", turn.agent)):
             self._served.pop(served, None)  # so that the latest is last
             self._served[served] = next(self._clock)
         while len(self._served) > MOST:
@@ -250,7 +251,8 @@ class Worker:
         if (draining := turns.is_draining(self.own)) is None:
             self._supersede()
             return False
-        running = [each.turn for each in list(self.running.values())]
+        at_work = list(self.running.values())
+        running = [each.turn for each in at_work]
         places = self.capacity or ControlSettings.current().pool_turns
         is_full, spare = draining or len(running) >= places, reserve(places)
         busy, senders = {turn.agent_id for turn in running}, [turn.source_agent_id for turn in running]
@@ -258,7 +260,7 @@ class Worker:
         is_reserved, most = len(running) - senders.count(None) >= places - spare, places - 2 * spare
 
         def has_place(turn: Waiting) -> bool:
-            return not is_full and (turn.sender is None or not (is_reserved or senders.count(turn.sender) >= most))
+            return not is_full and (turn.family is None or not (is_reserved or families.count(turn.family) >= most))
 
         awaited = self._awaited(running) if draining or len(running) >= most else set()
         if self._stopping.is_set() or (is_full and not awaited):
@@ -267,7 +269,7 @@ class Worker:
         rows = [Waiting(*row) for row in turns.waiting(ways, self.own.machine)]
         queued = {turn for turn in rows if turn.agent in awaited or has_place(turn)}
         while (
-            chosen := self._fairness.first((turn for turn in queued if turn.agent not in busy), senders)
+            chosen := self._fairness.first((turn for turn in queued if turn.agent not in busy), families)
         ) is not None:
             queued.remove(chosen)
             self._unsure.add(chosen.turn_id)  # until the commit, whose outcome may stay unknown
@@ -301,7 +303,7 @@ class Worker:
     def _claimed(self, waited: Waiting, turn: Turn) -> None:
         self._unsure.remove(turn.pk)
         self._fairness.serve(waited)
-        running = self.running[turn.pk] = RunningTurn(turn, self.report)
+        running = self.running[turn.pk] = RunningTurn(turn, self.report, sent_by=waited.family)
         self._loop.call_soon_threadsafe(self._start, running)
 
     def _queued_here(self, turn: Turn, **_: Any) -> None:

@@ -22,7 +22,7 @@ from nexus.control.errors import ControlCode
 from nexus.control.events import emit_event
 from nexus.control.models import PoolAgent, PoolWorktree, Turn, TurnStatus, WorktreeState
 from nexus.control.permissions import rules
-from nexus.control.permissions.members import Actor, check_authority, family, refused
+from nexus.control.permissions.members import Actor, check_authority, refused
 from nexus.control.runners.git import GitFailed, Origin, origin_of
 from nexus.control.worktrees import trees
 from nexus.control.worktrees.trees import FOLDER, Merge, Survey, Tree
