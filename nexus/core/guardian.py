@@ -56,21 +56,19 @@ def main() -> int:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-def launch(command: list[str], *, stdin: int | None = None, when_orphaned: int = signal.SIGKILL) -> int:
-    """Start a program in a session of its own and return its pid; it gets a signal when this process ends (on Linux).
+def launch(command: list[str]) -> int:
+    """Start a program in a session of its own and return its pid; it is killed when this process ends (on Linux).
 
-    Its stdin is the descriptor `stdin`, otherwise ours. A program that cannot be started exits with NOT_FOUND.
+    A program that cannot be started exits with NOT_FOUND.
     """
     ours = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
             os.setsid()
-            if stdin is not None:
-                os.dup2(stdin, 0)
             for number in DEFAULTS:  # a program inherits what is ignored here
                 signal.signal(number, signal.SIG_DFL)
-            die_with_parent(when_orphaned)
+            _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() == ours:  # else it went before that held
                 os.execvp(command[0], command)
         except OSError as error:
@@ -190,11 +188,6 @@ def _entries(directory: str) -> list[str]:
 def adopt() -> None:
     """Become the parent of whatever a descendant of this process leaves behind, from now on (on Linux)."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def die_with_parent(number: int) -> None:
-    """Receive this signal when the parent ends, however it does (on Linux)."""
-    _prctl(PR_SET_PDEATHSIG, number)
 
 
 def _prctl(option: int, value: int) -> None:

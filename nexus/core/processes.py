@@ -297,7 +297,7 @@ class Started(NamedTuple):
     """A program that asyncio started."""
 
     process: asyncio.subprocess.Process  # its guardian
-    lifeline: int | None  # closing this descriptor kills it; None for a program without a guardian
+    lifeline: int  # closing this descriptor kills it
 
 
 async def start_async(
@@ -310,28 +310,25 @@ async def start_async(
     stderr: int | None = PIPE,
     limit: int = CHUNK,
     scratch: str = "",
-    guards_itself: bool = False,
 ) -> Started:
     """Start a program as `start` does; the caller ends it. `limit` bounds the bytes of a line that is read.
 
-    `guards_itself`: the program ends, with everything it started, when its stdin is closed; it gets no guardian.
     Raises OSError if it cannot be started. If this is cancelled, it leaves nothing behind.
     """
     import asyncio
 
     _find(command[0], env)
     held, lifeline = os.pipe()
-    line = list(command) if guards_itself else _guarded(command, held, scratch)
     starting = asyncio.create_task(
         asyncio.create_subprocess_exec(
-            *line,
+            *_guarded(command, held, scratch),
             cwd=cwd,
             env=dict(env),
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
             limit=limit,
-            pass_fds=() if guards_itself else (held,),
+            pass_fds=(held,),
             start_new_session=True,
         )
     )
@@ -347,9 +344,6 @@ async def start_async(
     except BaseException:
         os.close(lifeline)
         raise
-    if guards_itself:
-        os.close(lifeline)
-        return Started(process, None)
     return Started(process, lifeline)
 
 

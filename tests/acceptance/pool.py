@@ -95,7 +95,7 @@ class Pool:
         def look() -> bool:
             children = psutil.Process(self.hub.process.pid).children(recursive=True)
             self.processes |= set(children)
-            found[:] = [child for child in children if "run-pool" in _line(child) and "watchdog" not in _line(child)]
+            found[:] = [child for child in children if "run-pool" in _line(child) and "guardian.py" not in _line(child)]
             return bool(found)
 
         until(look)
@@ -103,9 +103,9 @@ class Pool:
 
     def kill_keeper(self) -> None:
         """SIGKILL for the process between."""
-        watchdog = self.worker().parent()
-        assert watchdog is not None
-        watchdog.kill()
+        guardian = self.worker().parent()
+        assert guardian is not None
+        guardian.kill()
 
     def kill(self) -> None:
         """SIGKILL for the hub."""
@@ -130,7 +130,7 @@ def inner_worker(pid: int) -> psutil.Process:
 
     def look() -> bool:
         for child in psutil.Process(pid).children(recursive=True):
-            if "--since" in (line := _line(child)) and "watchdog" not in line:
+            if "--since" in (line := _line(child)) and "guardian.py" not in line:
                 found.append(child)
         return bool(found)
 

@@ -164,7 +164,7 @@ class Site:
         self.cluster.start()
 
     def kill_machine(self, name: str) -> None:
-        """Its process, its watchdog and its worker, all at once; its service manager starts it again."""
+        """Its process, its guardian and its worker, all at once; its service manager starts it again."""
         self._at_work(name)
         end_whole(self.machines[name].pid)
         self.start_machine(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -82,12 +81,11 @@ def test_what_is_no_file_is_not_read(file: Path) -> None:
 
 
 def test_a_server_and_a_worker_that_start_anew_say_why_they_do_not(
-    wrong: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    wrong: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(NexusError, match=WHY) as refused:
         admit()
     assert refused.value.code == "CONFIG_ERROR" and list(wrong.parent.iterdir()) == [wrong], "no token is made"
-    monkeypatch.setattr(stat, "S_ISSOCK", lambda mode: True)  # as if a server had started it
     with pytest.raises(SystemExit) as exit:
         call_command("run_pool", since="2026-01-01T00:00:00Z")
     said = capsys.readouterr().err

@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
+import psutil
 import pytest
 
 from nexus.control.agents import pool
 from nexus.control.agents import pool as server
 from nexus.control.agents.pool import SERVER
 from nexus.control.models import PoolAgent
+from nexus.control.rpc import agent_stream
 from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.control.worker import store_access, supervision
 from nexus.control.worker.supervision import supervise
@@ -25,6 +28,7 @@ from nexus.core.instance import Holder
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
 from tests.control.pool import ADMIN, create
+from tests.core.waiting import LONG
 
 
 async def test_one_that_stands_by_runs_no_worker_and_hears_no_end_that_is_asked_of_another(
@@ -179,6 +183,52 @@ async def test_one_that_lost_its_lock_alone_goes_on_and_steps_down_where_another
     assert await works.get() == "begun"
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
+
+
+@pytest.mark.usefixtures("starts_processes")
+async def test_a_worker_that_gives_no_sign_of_life_is_ended_with_what_it_started(
+    configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    configure(control=True, home=tmp_path)
+    silent = f"""
+import subprocess, sys, time
+left = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], start_new_session=True)
+open({str(tmp_path / "left")!r}, "w").write(str(left.pid))
+print("{{}}", flush=True)
+time.sleep(3600)
+"""
+    monkeypatch.setattr(supervision, "python", lambda *_: [sys.executable, "-c", silent])
+    monkeypatch.setattr(supervision, "HANG_SECONDS", 0.1)
+    assert await supervision._worked(now()) == 128 + signal.SIGKILL
+    assert not psutil.pid_exists(int((tmp_path / "left").read_text()))
+
+
+@pytest.mark.usefixtures("starts_processes")
+@pytest.mark.parametrize(
+    ("ends", "grace", "left"), [("sys.stdin.read(); file.write('asked')", LONG, "asked"), ("time.sleep(3600)", 0.1, "")]
+)
+async def test_a_worker_is_asked_to_end_and_killed_when_its_time_is_over(
+    configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ends: str, grace: float, left: str
+) -> None:
+    configure(control=True, home=tmp_path, pool_stop_seconds=0)
+    heard, pids = asyncio.Event(), tmp_path / "pid"
+    script = f"""
+import os, sys, time
+open({str(pids)!r}, "w").write(str(os.getpid()))
+print("{{}}", flush=True)
+with open({str(tmp_path / "left")!r}, "w") as file:
+    {ends}
+"""
+    monkeypatch.setattr(supervision, "GRACE_SECONDS", grace)
+    monkeypatch.setattr(supervision, "python", lambda *_: [sys.executable, "-c", script])
+    monkeypatch.setattr(agent_stream.DRAFTS, "hear", lambda line: heard.set())
+    working = asyncio.create_task(supervision._worked(now()))
+    await heard.wait()
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    assert (tmp_path / "left").read_text() == left
+    assert not psutil.pid_exists(int(pids.read_text()))
 
 
 class Cut:

@@ -36,9 +36,10 @@ HOMES = "pool"  # in the hub's home: a directory for each agent, its HOME in the
 class Running:
     """A running program: its pipes, and the end of its stderr."""
 
-    def __init__(self, guardian: Process, lifeline: int | None = None) -> None:
-        """`lifeline`: the descriptor whose end kills the program; None after it was closed."""
-        self.guardian, self._lifeline = guardian, lifeline
+    def __init__(self, guardian: Process, lifeline: int) -> None:
+        """`lifeline`: the descriptor whose end kills the program."""
+        self.guardian = guardian
+        self._lifeline: int | None = lifeline  # None after it was closed
         self.stderr = Tail(TAIL)
         self._draining = None if guardian.stderr is None else asyncio.create_task(self.stderr.fill(guardian.stderr))
 

@@ -6,7 +6,6 @@ Of several servers with one store, one runs the pool and ends when that is reque
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import os
@@ -27,9 +26,9 @@ from nexus.control.rpc.agent_stream import DRAFTS
 from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.control.runners import sandbox
 from nexus.control.runners.git import LOGIN
+from nexus.control.runners.processes import Running
 from nexus.control.runners_file import runners
 from nexus.control.worker.store_access import await_exclusive_role, stored
-from nexus.control.worker.watchdog import GRACE_SECONDS, KILL_SECONDS, STOP
 from nexus.core.background_work import Failures
 from nexus.core.clock import iso, now
 from nexus.core.config import CoreSettings, given
@@ -42,7 +41,11 @@ from nexus.core.waiting import READERS, Interest, in_thread, waiter
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # seconds before a worker that died is started again
-HANG_SECONDS = 30  # without a sign of life of a worker, after which it is ended and replaced
+START_SECONDS, HANG_SECONDS = (
+    300.0,
+    30.0,
+)  # until a worker's first sign of life, and without a later one: it is replaced
+GRACE_SECONDS = 5.0  # for a worker to end, after the time for its turns
 LONGEST_LINE = 2**20  # bytes of a worker's report
 END_SECONDS = 5.0  # for the end of a machine to be stored; else it is lost a little later
 LOOK_SECONDS = 60.0  # between two looks for a request to end, when no event came
@@ -195,45 +198,45 @@ async def _beat(own: Incarnation) -> None:
 
 async def _worked(since: datetime, *place: str) -> int:
     """Run a worker, of another machine than the hub with its arguments `place`, and return its exit code. When
-    cancelled, end the worker first."""
-    chosen = ControlSettings.current()
-    worker = python("nexus_site", "run-pool", "--since", iso(since), *place)
-    times = (str(HANG_SECONDS), str(chosen.pool_stop_seconds))
-    watchdog, _ = await start_async(
-        python("nexus.control.worker.watchdog", *times, *worker),
+    cancelled, end the worker first. Its guardian leaves nothing of it, also where this process is killed."""
+    chosen, grace = ControlSettings.current(), 0.0
+    started = await start_async(
+        python("nexus_site", "run-pool", "--since", iso(since), *place),
         cwd=NEUTRAL,
         env=_environment(),
         stderr=INHERIT,
-        limit=LONGEST_LINE,  # the worker inherits stdout, and reports drafts on it
-        guards_itself=True,  # when the hub is gone, the watchdog's stdin ends
+        limit=LONGEST_LINE,  # the worker reports drafts on its stdout
     )
-    hearing = asyncio.create_task(_hear(watchdog))
+    worker = Running(started.process, started.lifeline)
+    hearing = asyncio.create_task(_hear(worker.stdout))
     try:
-        return await watchdog.wait()
+        await asyncio.shield(hearing)
+        grace = GRACE_SECONDS
+    except TimeoutError:
+        log.error("The pool's worker gives no sign of life; it is ended.")
     except asyncio.CancelledError:
-        await _ended(watchdog, chosen.pool_stop_seconds)
+        grace = chosen.pool_stop_seconds + GRACE_SECONDS
         raise
     finally:
+        code = await worker.end(grace)  # the end of its stdin asks it to end within its time
         hearing.cancel()
+        await asyncio.gather(hearing, return_exceptions=True)
         DRAFTS.clear()
+    return code
 
 
-async def _hear(watchdog: asyncio.subprocess.Process) -> None:
-    assert watchdog.stdout is not None
-    async for line in watchdog.stdout:
+async def _hear(reports: asyncio.StreamReader) -> None:
+    """Pass a worker's reports on until it ends. Raises TimeoutError if it gives no sign of life for too long."""
+    seconds = START_SECONDS
+    while True:
+        try:
+            line = await asyncio.wait_for(reports.readline(), seconds)
+        except TimeoutError:  # or this process stood still, and has not read what came
+            line = await asyncio.wait_for(reports.readline(), FIRST_PAUSE)
+        if not line:
+            return
         DRAFTS.hear(line)
-
-
-async def _ended(watchdog: asyncio.subprocess.Process, seconds: float) -> None:
-    assert watchdog.stdin is not None
-    watchdog.stdin.write(STOP)
-    try:
-        async with asyncio.timeout(seconds + GRACE_SECONDS + KILL_SECONDS + GRACE_SECONDS):
-            await watchdog.wait()
-    except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            watchdog.kill()
-        await watchdog.wait()
+        seconds = HANG_SECONDS
 
 
 def _environment() -> dict[str, str]:

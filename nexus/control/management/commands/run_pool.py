@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import socket
-import stat
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -22,7 +21,6 @@ from nexus.control.runners import telemetry
 from nexus.control.runners_file import LABEL_PATTERN, runners
 from nexus.control.worker.execution import to_hub
 from nexus.control.worker.scheduling import Worker
-from nexus.control.worker.watchdog import GRACE_SECONDS
 from nexus.core.cli import Group, NexusCommand
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import store
@@ -30,7 +28,8 @@ from nexus.core.guardian import kill_all
 from nexus.core.operations.errors import Code, NexusError
 
 MOST_AGENTS = 10_000
-LIFE_SECONDS = 0.25  # between two signs of life
+LIFE_SECONDS = 1.0  # between two signs of life
+GRACE_SECONDS = 5.0  # for what is left of the agents' processes to end
 
 
 class Command(NexusCommand):
@@ -58,8 +57,6 @@ exit codes: 0 it was asked to end; 1 it could not start, or another took its nam
         if options["since"] is None:
             self._run_machine(options)
             return
-        if not stat.S_ISSOCK(os.fstat(0).st_mode):
-            raise NexusError(Code.CONFIG_ERROR, "The server starts this by itself: nexus serve --control.")
         store().prepare()
         telemetry.start()
         asyncio.run(_work(options))
@@ -104,20 +101,22 @@ exit codes: 0 it was asked to end; 1 it could not start, or another took its nam
 async def _work(options: Mapping[str, Any]) -> None:
     machine = options["machine"] and Incarnation(options["machine"], int(options["epoch"]))
     capacity = options["max_agents"] if machine else None
-    worker = Worker(datetime.fromisoformat(options["since"]), await to_hub(), machine or None, capacity)
+    report = await to_hub()
+    worker = Worker(datetime.fromisoformat(options["since"]), report, machine or None, capacity)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, worker.stop)
     loop.add_signal_handler(signal.SIGINT, worker.stop, True)
-    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=os.dup(0)))
+    hub = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(hub), os.fdopen(os.dup(0), "rb", 0))
 
     async def live() -> None:
         while True:
-            writer.write(b".")
+            report({})
             await asyncio.sleep(LIFE_SECONDS)
 
     async def follow() -> None:
-        await reader.read()
-        worker.stop(at_once=True)  # the watchdog is gone
+        await hub.read()
+        worker.stop()  # the hub ends
 
     beside = [loop.create_task(live()), loop.create_task(follow())]
     await worker.work()
