@@ -20,7 +20,6 @@ from django.db.models import Exists, OuterRef, QuerySet
 from nexus.control.agents import questions, transcript
 from nexus.control.agents.wakeups import MAIL
 from nexus.control.models import Entry, PoolAgent, PoolWorktree, Question, Turn, Wake, WorktreeState
-from nexus.control.permissions import prices
 from nexus.control.runners import contexts
 from nexus.control.runners.base import LOGS
 from nexus.control.runners.processes import HOMES
@@ -31,7 +30,6 @@ from nexus.core import foreign_files
 from nexus.core.background_work import Work
 from nexus.core.config import CoreSettings
 from nexus.core.contributions import DoctorCheck, Finding, RetentionLane
-from nexus.core.operations.errors import NexusError
 
 THERE = """
 SELECT w.worktree_id, w.path, w.state, a.agent_id, a.ended_at FROM pool_worktrees w
@@ -74,13 +72,9 @@ def _waiting_for_nobody(examination: Any) -> Iterator[Finding]:
 
 
 def _check_runners(examination: Any) -> Iterator[Finding]:
-    """Check that the runners file and the price table can be read."""
+    """Check that the runners file can be read."""
     if wrong := remarks():
-        yield Finding(wrong, "Correct the file; then `nexus rpc runners` shows its runners.")
-    try:
-        prices.read()
-    except NexusError as error:
-        yield Finding(error.message, "Correct the file; until then runs whose agent names no cost have none.")
+        yield Finding(wrong, "Correct the file; then `nexus runners` shows its runners.")
 
 
 def _check_worktrees(examination: Any) -> Iterator[Finding]:

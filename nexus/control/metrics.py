@@ -41,22 +41,7 @@ def _spending(moment: datetime) -> Iterator[Metric]:
     ratio = GaugeMetricFamily("nexus_pool_budget_spent_ratio", "Part of a budget that is spent.", labels=labels)
     for budget in budgets.every():
         ratio.add_metric([getattr(budget, label) for label in labels], budget.spent / budget.allowed)
-    tokens = GaugeMetricFamily(
-        "nexus_pool_day_tokens", "Tokens of the runs that ended within a day.", labels=["agent", "project"]
-    )
-    cost = GaugeMetricFamily(
-        "nexus_pool_day_cost",
-        "Cost of the runs that ended within a day, as far as it is known.",
-        labels=["agent", "project", "currency"],
-    )
-    spent: Counter[tuple[str, str]] = Counter()
-    for row in selectors.spending(moment - DAY, MOST_SERIES):
-        spent[row.agent_id, row.project] += row.tokens
-        if row.cost is not None and row.currency is not None:
-            cost.add_metric([row.agent_id, row.project, row.currency], row.cost / MILLIONTHS)
-    for whose, used in spent.items():
-        tokens.add_metric(whose, used)
-    yield from (ratio, tokens, cost)
+    return ratio
 
 
 DAY, MOST_SERIES = timedelta(days=1), 1_000

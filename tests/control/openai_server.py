@@ -60,7 +60,7 @@ class Handler(BaseHTTPRequestHandler):
         self.event({"choices": choices, **more})
 
     def event(self, data: dict[str, Any]) -> None:
-        base = {"id": "chat-1", "object": "chat.completion.chunk", "created": 1, "model": "small"}
+        base = {"id": "chat-1", "object": "chat.completion.chunk", "created": 1, "model": self.body["model"]}
         self.wfile.write(f"data: {json.dumps(base | data)}\n\n".encode())
         self.wfile.flush()
 

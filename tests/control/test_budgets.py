@@ -221,7 +221,7 @@ def test_the_page_sets_shows_and_removes(lead: PoolAgent, browser: Browser) -> N
 
 def test_prometheus_has_what_is_spent(lead: PoolAgent) -> None:
     budget("tokens", 200)
-    spend(input_tokens=40, output_tokens=10, cost=Cost(2_500_000, "EUR", "its agent"))
+    spend(input_tokens=40, output_tokens=10)
     found = {(family.name, *sample.labels.values()): sample.value for family in collect() for sample in family.samples}
     assert found["nexus_pool_budget_spent_ratio", "pool", "", "tokens", "day"] == 0.25
     assert found["nexus_pool_day_tokens", "lead", lead.cwd] == 50

@@ -64,6 +64,16 @@ async def test_it_answers_what_a_model_streams_and_tells_what_it_cost(stage: Sta
     system, said = server.asked[0]["messages"]
     assert system["role"] == "system" and "You are ann" in system["content"]
     assert said == {"role": "user", "content": "Hello"}
+    assert ended.cost is None, "nobody knows a price of it"
+
+
+async def test_it_tells_what_a_model_cost_whose_price_is_known(stage: Stage) -> None:
+    answers = (calls(("read_file", {"path": "notes.txt"}), usage=(900, 50)), says("Two lines.", usage=(100, 50)))
+    with scripted(*answers) as (_, url):
+        ended = await stage.take(small(url, model="openai:gpt-4o-mini"), "How long is it?")
+    assert ended.cost is not None
+    assert (ended.cost.currency, ended.cost.source) == ("USD", model.PRICES)
+    assert 0 < ended.cost.millionths < 100_000
 
 
 async def test_it_calls_tools_and_gives_their_results_back(stage: Stage) -> None:

@@ -20,6 +20,7 @@ from nexus.control.agents import machines, monitoring, transcript, turns, wakeup
 from nexus.control.agents.turns import Ended
 from nexus.control.models import PoolAgent, Role, Turn, TurnStatus
 from nexus.control.permissions.members import Actor
+from nexus.control.permissions.prices import Cost
 from nexus.control.rpc import agent_stream
 from nexus.control.runners import contexts
 from nexus.control.runners.base import RunnerFailed, Scene
@@ -186,6 +187,7 @@ async def test_what_a_turn_used_that_was_cut_off_is_counted(
 
     async def take(runner: Any, scene: Scene) -> Ended:
         scene.draft.used(700, 30)
+        scene.draft.cost = Cost(410, "USD", "its agent")
         used.set()
         if scene.turn.content == "fail":
             raise ValueError("what nobody thought of")
@@ -193,15 +195,13 @@ async def test_what_a_turn_used_that_was_cut_off_is_counted(
         return DONE
 
     plays(take)
-    table = CoreSettings.current().home / "prices.toml"
-    table.write_text("date = 2026-11-01\n[models.rehearsal]\ninput = 0.5\noutput = 2")
     await acreate("ann")
     stalled = await asend("ann")
     await used.wait()
     await acancel(stalled)
     for turn, status in ((await ended(stalled), "cancelled"), (await ended(await asend("ann", "fail")), "failed")):
         assert (turn.status, turn.input_tokens, turn.output_tokens) == (status, 700, 30)
-        assert (turn.cost, turn.currency, turn.cost_source) == (410, "USD", "prices.toml of 2026-11-01")
+        assert (turn.cost, turn.currency, turn.cost_source) == (410, "USD", "its agent")
 
 
 async def test_the_turns_of_an_agent_leave_a_place_for_those_of_others_and_of_operators(

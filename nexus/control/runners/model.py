@@ -59,6 +59,7 @@ from nexus.control.agents.transcript import estimate
 from nexus.control.agents.turns import Closing, Ended
 from nexus.control.faults import Fault, FaultKind
 from nexus.control.models import Entry, Role, TurnStatus
+from nexus.control.permissions.prices import MILLIONTHS, MOST, Cost
 from nexus.control.runners import contexts, recording, telemetry, traffic
 from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.runners.tools import catalog, servers
@@ -80,6 +81,7 @@ CATEGORIES = (  # of errors without an HTTP status, such as those in the middle 
 MOST_CALLS = 64  # of tools, in one answer
 LONGEST_ARGUMENTS = 2 * 1024 * 1024  # characters
 LONGEST_ID = 255  # characters
+PRICES = "the prices of genai-prices"  # which pydantic-ai comes with
 LONGEST_QUOTE = 300  # characters of a provider's error
 
 
@@ -137,6 +139,7 @@ class _Turn:
         self.talk = Conversation()
         self.instructions = ""
         self.iterations = self.input_tokens = self.output_tokens = self.cached_tokens = 0
+        self.cost: Cost | None = Cost(0, "USD", PRICES)  # None: it is unknown
 
     async def taken(self) -> Ended:
         """Run the turn to its end. Raises RunnerFailed."""
@@ -171,7 +174,7 @@ class _Turn:
     ) -> Ended:
         """Return the turn's end, with its tokens."""
         used = (self.input_tokens, self.output_tokens, self.cached_tokens)
-        return Ended(status, answer, why, self.iterations, halted, *used)
+        return Ended(status, answer, why, self.iterations, halted, *used, cost=self.cost if any(used) else None)
 
     async def _entries(self) -> list[Entry]:
         """Return the entries of the transcript; compact it first if it nearly fills the context."""
@@ -229,6 +232,8 @@ class _Turn:
                 self.input_tokens += response.usage.input_tokens
                 self.output_tokens += response.usage.output_tokens
                 self.cached_tokens += response.usage.cache_read_tokens
+                self.cost = await asyncio.to_thread(_total, self.cost, response)  # reads the prices once
+                self.scene.draft.cost = self.cost
                 self.scene.draft.used(self.input_tokens, self.output_tokens, self.cached_tokens)
                 return response
             if attempt < self.runner.retries:
@@ -273,6 +278,17 @@ class _Turn:
         return ModelRequestParameters(
             function_tools=defined, instruction_parts=[InstructionPart(content=self.instructions)]
         )
+
+
+def _total(before: Cost | None, response: ModelResponse) -> Cost | None:
+    """Return the cost after one more response; None if the price of one is unknown."""
+    if before is None:
+        return None
+    try:
+        price = response.cost().total_price
+    except (LookupError, ValueError):
+        return None
+    return replace(before, millionths=min(before.millionths + round(price * MILLIONTHS), MOST))
 
 
 def _written(event: ModelResponseStreamEvent) -> str:

@@ -28,7 +28,6 @@ from nexus.control.agents.turns import Ended
 from nexus.control.models import HUB, Entry, PoolAgent, PoolAgentQuerySet, Role, Turn, TurnStatus
 from nexus.control.permissions import permissions
 from nexus.control.permissions.members import TURN_TRANSPORT
-from nexus.control.permissions.prices import tariff_of
 from nexus.control.permissions.rules import Rule
 from nexus.control.runners import instructions, telemetry
 from nexus.control.runners.base import Draft, RunnerFailed, Scene, Takes
@@ -177,11 +176,12 @@ class LoopDetector:
 class RunningTurn:
     """A running turn."""
 
-    def __init__(self, turn: Turn, report: Report = to_nobody) -> None:
-        """Call it on a thread: the runner and its price are read from files."""
-        self.turn = turn
+    def __init__(self, turn: Turn, report: Report = to_nobody, *, sent_by: str | None = None) -> None:
+        """Call it on a thread: the runner is read from its file, the agents above from the store. `sent_by`
+        is the family that sent the turn, None stands for operators."""
+        self.turn, self.sent_by = turn, sent_by
+        self.owner = turn.agent.owner  # read here, where the store may be
         self._runner = _named(turn.runner or turn.agent.runner)
-        self._tariff = None if isinstance(self._runner, NexusError) else tariff_of(self._runner)
         self._reporter = DraftReporter(turn, report)
         self._running: asyncio.Task[Ended] | None = None
         self._reporting: asyncio.Task[None] | None = None
@@ -198,14 +198,9 @@ class RunningTurn:
         on."""
         runner = self._runner
         with telemetry.run_span(self.turn) as record:
-            ended = _failed(runner) if isinstance(runner, NexusError) else self._priced(await self._ended(runner))
+            ended = _failed(runner) if isinstance(runner, NexusError) else await self._ended(runner)
             record(ended)
         return ended
-
-    def _priced(self, ended: Ended) -> Ended:
-        if ended.cost is not None or self._tariff is None:
-            return ended
-        return replace(ended, cost=self._tariff.cost(ended.input_tokens, ended.output_tokens, ended.cached_tokens))
 
     async def _ended(self, runner: Runner) -> Ended:
         self._loops = LoopDetector(runner.stuck_calls)

@@ -41,7 +41,7 @@ from nexus.control.runners_file import problem, runners
 from nexus.core.cli import Parser, one_line, positive, text_of
 from nexus.core.config import CoreSettings
 from nexus.core.instance import running
-from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.errors import NexusError
 from nexus.core.operations.parameters import whole_number
 from nexus.core.verbs import Verb, VerbsCommand, VerbsParser
 
