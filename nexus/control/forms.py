@@ -222,21 +222,15 @@ class AnswerForm(OperationForm):
         choices=[(name, name) for name in ("pool_allow", "pool_allow_always", "pool_refuse")], widget=forms.HiddenInput
     )
     scope = forms.ChoiceField(required=False, widget=forms.RadioSelect, label="Write the rule")
-    for_family = forms.BooleanField(required=False)
 
-    def __init__(
-        self, data: Mapping[str, Any] | None, choices: list[tuple[str, str]], others: Sequence[Question]
-    ) -> None:
+    def __init__(self, data: Mapping[str, Any] | None, choices: list[tuple[str, str]]) -> None:
         super().__init__(data, initial={"scope": choices[0][0]})
         offer(self.fields["scope"], choices)
-        asking = ", ".join(plain(other.agent_id) for other in others)
-        self.fields["for_family"].label = f"Answer the same question of {asking}, too"
 
     def given(self) -> dict[str, Any]:
         """Return the operation's parameters."""
         always = self.cleaned_data["verdict"] == "pool_allow_always"
-        scope = {"scope": self.cleaned_data["scope"] or "agent"} if always else {}
-        return {**scope, "for_family": self.cleaned_data["for_family"]}
+        return {"scope": self.cleaned_data["scope"] or "agent"} if always else {}
 
 
 class TurnForm(forms.Form):

@@ -22,7 +22,6 @@ from handoffs.check_runs import sheet
 from nexus.control import selectors
 from nexus.control.agents import monitoring, transcript, turns, wakeups
 from nexus.control.agents.pool import usual_directory
-from nexus.control.agents.questions import same_in_family
 from nexus.control.attention import actions_for, quick_actions
 from nexus.control.config import ControlSettings
 from nexus.control.forms import (
@@ -699,12 +698,10 @@ def questions(request: HttpRequest) -> TemplateResponse:
 
 
 def question(request: HttpRequest, question_id: str) -> HttpResponse:
-    """Show one question in full, and the actions on it. POST answers it: always by a rule for `scope`, and for agents
-    above and below that ask the same."""
+    """Show one question in full, and the actions on it. POST answers it: always by a rule for `scope`."""
     found = get_object_or_404(Question.objects.with_parents().select_related("turn"), pk=question_id)
     names, known = actions_for(found, now()), actions()
-    others = same_in_family(found) if names else []
-    form = AnswerForm(posted(request), _rules_of_always(found), others)
+    form = AnswerForm(posted(request), _rules_of_always(found))
     if form.is_valid():
         operate(CONTROL, request, form.cleaned_data["verdict"], "It is answered.", question_id=found.pk, **form.given())
         return redirect("admin:question", found.pk)
@@ -717,7 +714,6 @@ def question(request: HttpRequest, question_id: str) -> HttpResponse:
         actions=[known[name] for name in names if name != "pool_allow_always"],
         answer=form,
         can_always="pool_allow_always" in names,
-        others=others,
         rules=found.rules.order_by("rule_id"),
     )
 

@@ -24,7 +24,6 @@ from nexus.control.maintenance import EXPIRY
 from nexus.control.models import Question, QuestionKind, Turn, TurnStatus
 from nexus.control.permissions import permissions
 from nexus.control.permissions.members import Actor
-from nexus.control.permissions.rules import Action, Kind
 from nexus.control.toolset import CONTROL
 from nexus.core import waiting
 from nexus.core.background_work import work_once
@@ -107,7 +106,7 @@ def test_it_answers_a_permission(ann: str, verdict: str, more: Answers, status: 
     assert (asked["status"], asked["allowed"]) == ("asked", False)
     answered = call(BO, verdict, question_id=asked["question_id"], **more)
     again = may(detail="It builds.", client_id="1")
-    assert answered == {**again, "also_answered": []}
+    assert answered == again
     assert (again["status"], again["allowed"], again["words"]) == (status, allowed, more.get("words"))
     assert again["answered_by"] == "bo"
     assert told() == ["question.asked", "question.answered"]
@@ -470,84 +469,6 @@ def test_only_the_asker_and_the_people_see_its_questions_in_the_log(ann: str, wo
     event = Event.objects.get(type="question.asked")
     seen = {who: event_visible(event, Profile(who, None, frozenset()), event.created_at) for who in ("ann", "bob")}
     assert seen == {"ann": True, "bob": False}
-
-
-# Parents and children
-
-
-@pytest.fixture
-def family(turn: Callable[..., Turn], project: str) -> Callable[[], dict[str, Question]]:
-    """Agents that ask for the same: lead, kid below it, and grand below kid; other stands beside them."""
-
-    def ask_all() -> dict[str, Question]:
-        asked = {}
-        for agent_id, parent in (("lead", None), ("kid", "lead"), ("other", None), ("grand", "kid")):
-            preset = "sandboxed" if agent_id == "grand" else "trusted"
-            pool.create(PEOPLE, pool.Order(agent_id, preset, project, None, (), "rehearsal", parent))
-            run = Action(Kind.RUN, "make")
-            asked[agent_id] = questions.ask(
-                agent_id=agent_id, kind="permission", title=f"May {agent_id}?", subject=str(run), action=run
-            )
-        return asked
-
-    return ask_all
-
-
-def statuses(asked: dict[str, Question]) -> dict[str, str]:
-    return {name: Question.objects.get(pk=question.pk).status for name, question in asked.items()}
-
-
-@pytest.mark.parametrize(
-    ("verdict", "more", "status"),
-    [
-        ("pool_allow", {}, "allowed"),
-        ("pool_refuse", {}, "refused"),
-        ("pool_answer", {"words": "Use ninja."}, "answered"),
-        ("pool_allow_always", {}, "allowed"),
-    ],
-)
-def test_one_answer_is_given_to_those_above_and_below_that_ask_the_same(
-    db: None, family: Callable[[], dict[str, Question]], verdict: str, more: Answers, status: str
-) -> None:
-    asked = family()
-    different = questions.ask(agent_id="kid", kind="permission", title="May I?", subject="run make", action=None)
-    answered = call(BO, verdict, question_id=asked["kid"].pk, for_family=True, **more)
-    assert set(answered["also_answered"]) == {asked["lead"].pk, asked["grand"].pk}
-    assert statuses(asked) == {"lead": status, "kid": status, "grand": status, "other": "asked"}
-    assert Question.objects.get(pk=different.pk).status == "asked", "its words are the same, but not what it asks"
-    rules = [(rule["name"], rule["rule"]) for rule in call(BO, "pool_list_rules")["rules"]]
-    names = ("kid", "lead", "grand") if verdict == "pool_allow_always" else ()
-    assert sorted(rules) == sorted((name, f"allow run make, for {name}") for name in names)
-
-
-def test_one_answer_is_for_one_question_unless_it_is_said(db: None, family: Callable[[], dict[str, Question]]) -> None:
-    asked = family()
-    assert call(BO, "pool_allow", question_id=asked["lead"].pk)["also_answered"] == []
-    assert list(statuses(asked).values()) == ["allowed", "asked", "asked", "asked"]
-    call(CY, "pool_refuse", question_id=asked["grand"].pk)
-    late = call(BO, "pool_allow", question_id=asked["kid"].pk, for_family=True)
-    assert late["also_answered"] == []
-    assert statuses(asked) == {"lead": "allowed", "kid": "allowed", "grand": "refused", "other": "asked"}
-    error = refused(BO, "pool_refuse", question_id=asked["kid"].pk, for_family=True)
-    assert error["code"] == "INVALID_TRANSITION"
-
-
-def test_who_answers_a_family_at_once_with_another_answers_each_question_once(
-    committed: None, family: Callable[[], dict[str, Question]]
-) -> None:
-    asked = family()
-    calls = [
-        partial(runner.run, CONTROL, who, what, {"question_id": asked[name].pk, "for_family": True})
-        for who, what, name in (
-            (BO, "pool_allow_always", "lead"),
-            (CY, "pool_refuse", "grand"),
-            (BO, "pool_allow", "kid"),
-        )
-    ]
-    answers = [answer for answer in at_once(calls) if answer["ok"]]
-    given = [key for answer in answers for key in (answer["data"]["question_id"], *answer["data"]["also_answered"])]
-    assert sorted(given) == sorted(asked[name].pk for name in ("lead", "kid", "grand"))
-    assert told().count("question.answered") == 3
 
 
 # Too late

@@ -158,11 +158,9 @@ def answer(
     verdict: Verdict,
     words: str | None = None,
     scope: str = RuleScope.AGENT,
-    for_family: bool = False,
     operator: str,
-) -> tuple[Question, list[Question]]:
-    """Answer a question, and with `for_family` the same questions of agents above and below its asker; return it, and
-    these others. ALWAYS writes rules for the asker, its runner or its project (`scope`).
+) -> Question:
+    """Answer a question, and return it. ALWAYS writes rules for the asker, its runner or its project (`scope`).
 
     One conditional update: of two that answer at once, the second gets an error with the first's answer. Raises
     NOT_FOUND; VALIDATION_ERROR for a permission where words are asked for, and for "always" where no rule can hold;
@@ -176,31 +174,9 @@ def answer(
             raise invalid("This is a question, which is answered in words; nothing is asked to be allowed.")
         if verdict is Verdict.ALWAYS and not question.patterns:
             raise invalid("No rule can hold for this: it is too long, or not one line. Allow it once.")
-        others = same_in_family(question) if for_family else []
-        if others:  # locked in one order, whichever of them is answered
-            keys = [question.pk, *(other.pk for other in others)]
-            list(Question.objects.select_for_update().filter(pk__in=keys).order_by("pk").values_list("pk"))
-        give = partial(_give, verdict=verdict, words=words, scope=scope, operator=operator, moment=moment)
-        if not give(question):
+        if not _give(question, verdict=verdict, words=words, scope=scope, operator=operator, moment=moment):
             raise _over(question)
-        return question, [other for other in others if give(other)]
-
-
-def same_in_family(question: Question) -> list[Question]:
-    """Return the waiting questions of agents above and below the asker that ask for the same permission."""
-    if question.kind != QuestionKind.PERMISSION or (asker := question.pool_agent) is None:
-        return []
-    same = Question.objects.waiting(now()).filter(
-        kind=question.kind, action=question.action, subject=question.subject, pool_agent__isnull=False
-    )
-    others = same.with_parents().exclude(pk=question.pk).order_by("question_id")
-    above = set(ancestors(asker))
-    return [
-        other
-        for other in others
-        if other.pool_agent is not None
-        and (other.pool_agent_id in (*above, asker.pk) or asker.pk in ancestors(other.pool_agent))
-    ]
+        return question
 
 
 def _give(

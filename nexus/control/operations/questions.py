@@ -115,47 +115,37 @@ class OfQuestion(Params):
     question_id: Id
 
 
-class Answer(OfQuestion):
-    for_family: Annotated[
-        bool, Field(description="Also answer the same question of agents above and below the asker.")
-    ] = False
-
-
-class Always(Answer):
+class Always(OfQuestion):
     scope: Annotated[
         Literal["agent", "runner", "project"],
         Field(description="For whom the rule holds: the agent, agents of its runner, or of its project."),
     ] = "agent"
 
 
-class WithWords(Answer):
+class WithWords(OfQuestion):
     words: Annotated[str, Field(min_length=1, description="The answer, as the agent gets it.")]
 
 
-class AnsweredRow(QuestionRow):
-    also_answered: Annotated[list[str], Field(description="The other questions that got the same answer.")]
-
-
-@operation(Answer, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
-def pool_allow(p: Answer, caller: Caller) -> AnsweredRow:
+@operation(OfQuestion, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+def pool_allow(p: OfQuestion, caller: Caller) -> QuestionRow:
     """Allow what an agent asks for, this once."""
     return _answered(p, caller, Verdict.ALLOW)
 
 
 @operation(Always, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
-def pool_allow_always(p: Always, caller: Caller) -> AnsweredRow:
+def pool_allow_always(p: Always, caller: Caller) -> QuestionRow:
     """Allow what an agent asks for, and write a rule that allows the same from now on."""
     return _answered(p, caller, Verdict.ALWAYS, scope=p.scope)
 
 
-@operation(Answer, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
-def pool_refuse(p: Answer, caller: Caller) -> AnsweredRow:
+@operation(OfQuestion, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+def pool_refuse(p: OfQuestion, caller: Caller) -> QuestionRow:
     """Refuse what an agent asks for."""
     return _answered(p, caller, Verdict.REFUSE)
 
 
 @operation(WithWords, *OF_ONE, Code.CONTENT_TOO_LARGE, guards=(OPERATORS_ONLY,), tool=False)
-def pool_answer(p: WithWords, caller: Caller) -> AnsweredRow:
+def pool_answer(p: WithWords, caller: Caller) -> QuestionRow:
     """Answer an agent in words. This gives no permission: your words say what to do instead."""
     return _answered(p, caller, Verdict.WORDS, p.words)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -49,7 +48,6 @@ class Command(VerbsCommand):
                 _add_always,
                 operation="pool_allow",
                 words=[QUESTION],
-                options=["for_family"],
                 each=True,
                 examples=["nexus questions allow qst_…", "nexus questions allow qst_… --always --scope project"],
             ),
@@ -57,7 +55,6 @@ class Command(VerbsCommand):
                 "refuse",
                 operation="pool_refuse",
                 words=[QUESTION],
-                options=["for_family"],
                 each=True,
                 examples=["nexus questions refuse qst_…"],
             ),
@@ -65,7 +62,6 @@ class Command(VerbsCommand):
                 "answer",
                 operation="pool_answer",
                 words=[QUESTION, "words"],
-                options=["for_family"],
                 examples=['nexus questions answer qst_… "Use the second one."'],
             ),
             Verb(
@@ -93,8 +89,7 @@ class Command(VerbsCommand):
     def allow(self, options: Mapping[str, Any]) -> int:
         """Allow each of the questions."""
         name, more = ("pool_allow_always", {"scope": options["scope"]}) if options["always"] else ("pool_allow", {})
-        allow = partial(self.call, name, for_family=options["for_family"], **more)
-        return self.each(options, options["question_id"], lambda one: allow(question_id=one))
+        return self.each(options, options["question_id"], lambda one: self.call(name, question_id=one, **more))
 
 
 def _add_always(parser: CommandParser) -> None:
