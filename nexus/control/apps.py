@@ -58,7 +58,6 @@ class ControlConfig(NexusAppConfig):
         "pool_answer": "nexus questions answer",
         "pool_answer_late": "nexus questions answer-late",
         "pool_dismiss_question": "nexus questions dismiss",
-        "pool_ask_again": "nexus questions ask-again",
     }
     clock_columns = {
         "pool_agents": "created_at",

@@ -102,8 +102,6 @@ def _answerable(question_id: str, moment: datetime) -> Answerable | None:
 
 def actions_for(question: Question, moment: datetime) -> Sequence[str]:
     """Return the names of the operations that a question admits now."""
-    if question.always and question.rules.exists():
-        return ("pool_ask_again",)
     if question.status != QuestionStatus.ASKED or question.expires_at <= moment:
         return ()
     if question.kind != QuestionKind.PERMISSION:
@@ -696,12 +694,11 @@ ACTIONS = (
         )
     ),
     _verdict("pool_allow", "Allow once", "allowed, this once"),
-    _verdict("pool_allow_always", "Allow always", "allowed, now and by a rule from now on", undo="pool_ask_again"),
+    _verdict("pool_allow_always", "Allow always", "allowed, now and by a rule from now on"),
     _verdict("pool_refuse", "Refuse", "refused"),
     _verdict("pool_answer", "Answer…", "answered", {"words": "Your answer (a permission is not given with it)"}),
     _verdict("pool_answer_late", "Answer late…", "answered by a message", {"words": "Your answer"}),
     _verdict("pool_dismiss_question", "Dismiss", "dismissed"),
-    _verdict("pool_ask_again", "Ask again from now on", "taken back: the agent has to ask again"),
     Action(
         "pool_resume",
         "Wake again",

@@ -35,7 +35,6 @@ from nexus.control.models import (
     Machine,
     MachineState,
     Outage,
-    PermissionRule,
     PoolAgent,
     Question,
     Role,
@@ -235,17 +234,12 @@ def resume_command(turn: Turn) -> str | None:
 
 
 def questions(which: str, agent_id: str | None, limit: int) -> list[Question]:
-    """Return questions to the operators: `asked`, oldest first; `ended`, or those whose rules hold (`always`), newest
-    first."""
+    """Return questions to the operators: `asked`, oldest first, or `ended`, newest first."""
     rows = Question.objects.with_parents()
     if agent_id is not None:
         rows = rows.filter(agent_id=agent_id)
-    match which:
-        case "asked":
-            return list(rows.waiting(now()).order_by("question_id")[:limit])
-        case "always":
-            wrote = PermissionRule.objects.filter(pool_agent__ended_at=None).values("question")
-            return list(rows.filter(pk__in=wrote).order_by("-question_id")[:limit])
+    if which == "asked":
+        return list(rows.waiting(now()).order_by("question_id")[:limit])
     return list(rows.exclude(ended_at=None).order_by("-ended_at", "-question_id")[:limit])
 
 

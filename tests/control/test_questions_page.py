@@ -11,8 +11,7 @@ from django.test import Client
 
 from nexus.control.agents import questions
 from nexus.control.attention import VERDICTS, WHOLE, WORDS
-from nexus.control.models import PermissionRule, PoolAgent, Question, QuestionStatus
-from nexus.control.permissions.rules import Action, Kind
+from nexus.control.models import PoolAgent, Question, QuestionStatus
 from nexus.control.toolset import CONTROL
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
@@ -95,18 +94,6 @@ def test_it_answers_in_words_on_home(ask: Ask, browser: Client) -> None:
     assert Question.objects.get().status == QuestionStatus.ASKED
     assert "was answered" in act(browser, do="pool_answer", on=question_id, asked="1", words="Blue.")
     assert Question.objects.get().words == "Blue."
-
-
-def test_it_takes_always_back_where_it_was_allowed(ask: Ask, browser: Client) -> None:
-    question_id = ask()
-    page = act(browser, do=f"pool_allow_always {question_id}")
-    [undo] = re.findall('<form class="nx nx-undo".*?</form>', page)
-    assert f'value="{question_id}"' in undo
-    assert 'value="pool_ask_again"' in undo
-    assert buttons(shown(browser.get(f"/admin/questions/{question_id}/"))) == ["pool_ask_again"]
-    act(browser, do=f"pool_ask_again {question_id}")
-    assert not PermissionRule.objects.exists()
-    assert buttons(shown(browser.get(f"/admin/questions/{question_id}/"))) == []
 
 
 def test_what_is_too_long_for_home_is_answered_where_it_is_shown_whole(ask: Ask, browser: Client) -> None:

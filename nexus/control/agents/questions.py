@@ -250,19 +250,6 @@ def _write_to_asker(question: Question, words: str, moment: datetime) -> None:
     )
 
 
-def ask_again(*, question_id: str, operator: str) -> Question:
-    """Take back the rules that the answer to a question wrote.
-
-    Raises NOT_FOUND, INVALID_TRANSITION if there are none any more.
-    """
-    moment = now()
-    with write():
-        question = get(question_id)
-        if not permissions.remove_written_by(question, operator, moment):
-            raise NexusError(Code.INVALID_TRANSITION, "There is no rule of its answer.", {"status": question.status})
-    return question
-
-
 def expire(question_id: str) -> Question:
     """Return the question; record it as expired first if its time is over and nobody answered. Raises NOT_FOUND."""
     moment = now()

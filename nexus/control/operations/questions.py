@@ -171,12 +171,6 @@ def pool_dismiss_question(p: OfQuestion, caller: Caller) -> QuestionRow:
     return question_row(questions.answer_late(question_id=p.question_id, words=None, operator=operator))
 
 
-@operation(OfQuestion, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
-def pool_ask_again(p: OfQuestion, caller: Caller) -> QuestionRow:
-    """Take back the rule that the answer to a question wrote: the agent has to ask again."""
-    return question_row(questions.ask_again(question_id=p.question_id, operator=operator_behind(caller)))
-
-
 @operation(OfQuestion, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
 def pool_get_question(p: OfQuestion, caller: Caller) -> QuestionRow:
     """Return a question in full."""
@@ -184,9 +178,7 @@ def pool_get_question(p: OfQuestion, caller: Caller) -> QuestionRow:
 
 
 class ListQuestions(Params):
-    which: Annotated[
-        Literal["asked", "ended", "always"], Field(description="always: those whose answer wrote a rule that holds.")
-    ] = "asked"
+    which: Literal["asked", "ended"] = "asked"
     agent_id: Annotated[Id | None, Field(description="Only this agent's questions.")] = None
     limit: Annotated[Limit, Field(description=f"{MOST_LISTED} at most.")] = LISTED
 

@@ -77,13 +77,6 @@ class Command(VerbsCommand):
                 each=True,
                 examples=["nexus questions dismiss qst_…"],
             ),
-            Verb(
-                "ask-again",
-                operation="pool_ask_again",
-                words=[QUESTION],
-                each=True,
-                examples=["nexus questions ask-again qst_…"],
-            ),
         )
 
     def allow(self, options: Mapping[str, Any]) -> int:
