@@ -22,7 +22,6 @@ from tests.acceptance.processes import environment, nexus
 from tests.conftest import Furnish
 from tests.control.stub import free_port
 
-DISCOVER = ("discover", "--timeout", str(START_SECONDS))
 SLOW = """
 default = "rehearsal"
 [runners.slow]
@@ -109,8 +108,6 @@ def test_a_turn_that_takes_long_goes_on_and_is_cancelled(hub: Hub, tmp_path: Pat
         assert rpc(home, "cancel", name, "long") == {"cancelled": True, "request_id": "long"}
         assert waiting.result() == {"cancelled": True, "request_id": "long"}
     assert "It broke." in failed(home, "send", name, "fail")
-    known = rpc(home, "runners")
-    assert known["default"] == "rehearsal" and {"slow", "rehearsal"} == {row["name"] for row in known["runners"]}
 
 
 def test_who_follows_sees_each_message_as_it_comes(hub: Hub, tmp_path: Path) -> None:
@@ -173,25 +170,12 @@ def test_what_is_refused_is_told_and_makes_nothing(hub: Hub) -> None:
     assert "x" not in {row["agent_id"] for row in rpc(hub.home, "list")["agents"]}
 
 
-def test_it_shows_what_an_agent_and_its_model_said(tmp_path: Path) -> None:
-    directory = tmp_path / "logs" / "pool"
-    directory.mkdir(parents=True)
-    (directory / "ana.jsonl").write_text("".join(f'{{"n": {number}}}\n' for number in range(5)) + '{"n"')
-    shown = rpc(tmp_path, "logs", "ana", "--limit", "2")
-    assert shown == {"agent_id": "ana", "path": str(directory / "ana.jsonl"), "lines": [{"n": 4}, '{"n"']}
-    (tmp_path / "secret.jsonl").touch()
-    for other in ("bob", "../../secret", "x" * 300, ""):
-        assert "has no log" in failed(tmp_path, "logs", other)
-
-
 def test_without_a_server_it_says_so(tmp_path: Path) -> None:
     home, port = tmp_path / "home", str(free_port())
     assert "no server answers there" in failed(home, "list", "--port", port)
     nothing = nexus(home, "rpc", "detect", "--port", port)
     assert nothing.returncode == 1 and json.loads(nothing.stdout)["result"] == "no_server"
     assert nothing.stderr.startswith("Error: No server") and not home.exists()
-    found = nexus(home, "rpc", *DISCOVER, "--ports", port)
-    assert (found.returncode, json.loads(found.stdout)) == (1, {"servers": []})
 
 
 def test_a_token_must_be_this_runs_and_its_owners_alone(hub: Hub, tmp_path: Path) -> None:
@@ -210,8 +194,6 @@ def test_a_token_must_be_this_runs_and_its_owners_alone(hub: Hub, tmp_path: Path
     tokens.token_path.unlink()
     tokens.token_path.symlink_to(hub.home / tokens.token_path.name)
     assert "no token" in failed(tmp_path, "list")
-    (server,) = rpc(hub.home, *DISCOVER)["servers"]
-    assert (server["auth"], server["port"], server["token_present"]) == ("ok", int(port), True)
 
 
 def test_a_token_lasts_as_long_as_its_server(home: Path) -> None:

@@ -35,7 +35,6 @@ VERBS = "list create destroy send cancel status messages logs compact runners de
         ["detect", "--port", "0"],
         ["detect", "--port", "65536"],
         ["detect", "--port", "abc"],
-        ["discover", "--ports", "1-"],
         ["create", "x", "--cwd", ""],
         ["create", "x", "--wake-tokens", "-1"],
         ["create", "x", "--wake-tokens", "all"],

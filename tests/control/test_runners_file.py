@@ -93,10 +93,10 @@ def test_a_server_and_a_worker_that_start_anew_say_why_they_do_not(
 
 
 def test_the_command_tells_what_is_wrong_and_that_a_server_goes_on(
-    wrong: Path, capsys: pytest.CaptureFixture[str]
+    db: None, wrong: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as exit:
-        call_command("rpc", "runners")
+        call_command("runners", "list")
     said = capsys.readouterr().err
     assert exit.value.code == 1 and "line 3" in said and "goes on with what the file said before" in said
 

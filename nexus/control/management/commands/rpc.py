@@ -10,7 +10,6 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,17 +26,12 @@ from nexus.client import (
     NotReached,
     StreamMessage,
     detect_server,
-    discover_servers,
     discover_token_ports,
-    parse_port_spec,
 )
 from nexus.client.discovery import LAST_PORT, PROBE_SECONDS
 from nexus.client.methods import SEND_SECONDS
 from nexus.control.config import ControlSettings
 from nexus.control.operations.runs import MOST_LISTED
-from nexus.control.permissions.rules import is_agent_id
-from nexus.control.runners import sandbox
-from nexus.control.runners_file import problem, runners
 from nexus.core.cli import Parser, one_line, positive, text_of
 from nexus.core.config import CoreSettings
 from nexus.core.instance import running
@@ -120,13 +114,6 @@ def _port_number(text: str) -> int:
     return port
 
 
-def _ports(text: str) -> list[int]:
-    try:
-        return parse_port_spec(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error).rstrip(".")) from None
-
-
 def nothing(parser: CommandParser) -> None:
     """Add no arguments."""
 
@@ -154,7 +141,7 @@ def add_create(parser: CommandParser) -> None:
         metavar="PATH",
         help="It may write this path and everything below it; repeatable.",
     )
-    parser.add_argument("--model", metavar="RUNNER", help="The runner of its turns; `nexus rpc runners` lists them.")
+    parser.add_argument("--model", metavar="RUNNER", help="The runner of its turns; `nexus runners` lists them.")
     parser.add_argument(
         "--disable-tool",
         action="append",
@@ -210,17 +197,6 @@ def add_messages(parser: CommandParser) -> None:
     )
 
 
-def add_logs(parser: CommandParser) -> None:
-    add_agent(parser)
-    parser.add_argument("--limit", type=positive, default=20, help="How many of the newest lines. [20]")
-
-
-def add_ports(parser: CommandParser) -> None:
-    parser.add_argument("--ports", type=_ports, metavar="SPEC", help="Such as 8765,9000-9005. [those with a token]")
-    wait = f"How long to wait for each; use more on a busy machine. [{PROBE_SECONDS:g}]"
-    parser.add_argument("--timeout", type=_seconds, default=PROBE_SECONDS, metavar="SECONDS", help=wait)
-
-
 LONGEST_ERROR = 2_000  # characters
 
 
@@ -260,16 +236,10 @@ server:
                  "nexus rpc status worker-1"),
             verb("messages", "Show an agent's transcript, or follow it.", self.messages, add_messages,
                  "nexus rpc messages worker-1 --limit 20", "nexus rpc messages worker-1 --follow"),
-            verb("logs", "Show the requests to an agent's model and the answers.", self.logs, add_logs,
-                 "nexus rpc logs worker-1 --limit 50"),
             verb("compact", "Compact an agent's context.", self.compact, add_agent,
                  "nexus rpc compact worker-1"),
-            verb("runners", "List the runners of this home's runners.toml.", self.runners, nothing,
-                 "nexus rpc runners"),
             verb("detect", "Say whether a server listens on the port; exit code 1 if none does.", self.detect, nothing,
                  "nexus rpc detect --port 8765"),
-            verb("discover", "Find servers by the tokens of this home, or on ports.", self.discover, add_ports,
-                 "nexus rpc discover", "nexus rpc discover --ports 8000,8765-8780"),
             verb("shutdown", "End the server.", self.shutdown, nothing, "nexus rpc shutdown"),
         )  # fmt: skip
 
@@ -388,37 +358,9 @@ server:
                     self.stdout.flush()
         return 0
 
-    def logs(self, options: Mapping[str, Any]) -> int:
-        """Print the newest lines of an agent's log in this home. Raises ClientError if there is none."""
-        from nexus.control.runners.base import LOGS
-
-        agent_id = options["agent_id"]
-        path = CoreSettings.current().home / LOGS / f"{agent_id}.jsonl"
-        try:
-            if not is_agent_id(agent_id):
-                raise FileNotFoundError
-            with path.open(encoding="utf-8", errors="replace") as file:
-                lines = deque(file, options["limit"])
-        except FileNotFoundError:
-            raise ClientError(f"{agent_id!r} has no log in this home: no model was asked for it yet.") from None
-        except OSError as error:
-            raise ClientError(f"{path} cannot be read: {error.strerror}.") from None
-        return self._print({"agent_id": agent_id, "path": path, "lines": [_parsed(line) for line in lines]})
-
     def compact(self, options: Mapping[str, Any]) -> int:
         """Compact an agent's context and print how many tokens this freed."""
         return self._ask(options, lambda client: client.for_agent(options["agent_id"]).compact())
-
-    def runners(self, options: Mapping[str, Any]) -> int:
-        """Print the runners that a server of this home would use. Raises CONFIG_ERROR for an invalid file."""
-        if wrong := problem():
-            raise NexusError(Code.CONFIG_ERROR, wrong)
-        known = runners()
-        rows = [
-            {**runner.model_dump(exclude={"script"}), "sandbox": sandbox.in_words(runner)}
-            for runner in known.by_name.values()
-        ]
-        return self._print({"default": known.default, "runners": rows})
 
     def detect(self, options: Mapping[str, Any]) -> int:
         """Print what listens on the port."""
@@ -428,17 +370,6 @@ server:
         if result is DetectionResult.NEXUS_SERVER:
             return 0
         raise NotReached(f"No server with a pool answers on port {port}.")
-
-    def discover(self, options: Mapping[str, Any]) -> int:
-        """Print the servers that are found; exit code 1 if there are none."""
-        home = CoreSettings.current().home
-        ports = options["ports"] or {*discover_token_ports(home), _port(options)}
-        found = asyncio.run(discover_servers(sorted(ports), timeout=options["timeout"], nexus_dir=home))
-        servers = [asdict(server) for server in found if server.detection is DetectionResult.NEXUS_SERVER]
-        self._print({"servers": servers})
-        if not servers:
-            raise ClientError("No server was found.")
-        return 0
 
     def shutdown(self, options: Mapping[str, Any]) -> int:
         """Ask the server to end."""
@@ -532,13 +463,6 @@ def _written(path: Path) -> float:
 
 def _spelled(error: ClientError | NexusError) -> str:
     return f"{error.code}: {error.message}" if isinstance(error, NexusError) else str(error)
-
-
-def _parsed(line: str) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:  # it is being written now
-        return line
 
 
 def _plain(value: Any) -> Any:

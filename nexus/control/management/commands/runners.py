@@ -9,10 +9,11 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from nexus.control.runners import sandbox
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners_file import Acp, presets, runners
+from nexus.control.runners_file import Acp, presets, problem, runners
 from nexus.core.cli import EXIT_CODES
-from nexus.core.operations.errors import NexusError, invalid
+from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.verbs import Option, Verb, VerbsCommand, named, time
 
 
@@ -64,10 +65,17 @@ class Command(VerbsCommand):
         )  # fmt: skip
 
     def list(self, options: Mapping[str, Any]) -> int:
-        """Print the runners, one a row."""
+        """Print the runners, one a row. Raises CONFIG_ERROR for an invalid file."""
+        if wrong := problem():
+            raise NexusError(Code.CONFIG_ERROR, wrong)
         known = runners()
         rows = [
-            {"runner": name, "kind": runner.kind, "default": name == known.default}
+            {
+                "runner": name,
+                "kind": runner.kind,
+                "default": name == known.default,
+                "sandbox": sandbox.in_words(runner),
+            }
             for name, runner in known.by_name.items()
         ]
         return self._rows(options, "runners", rows)
