@@ -14,9 +14,10 @@ from nexus.client.methods import PoolMethods
 from nexus.control.direct import AgentScopedAPI, ClientAdapter, DirectAgentAPI
 from nexus.control.errors import ControlCode
 from nexus.control.operations.pool import CreateAgent
-from nexus.control.rpc.endpoint import GLOBAL, OF_AGENT
+from nexus.control.rpc.endpoint import OF_AGENT
 from nexus.control.worker.scheduling import Worker
 from nexus.core.operations.errors import Code, NexusError
+from tests.control.wire import GLOBAL
 
 PARAMETERS = inspect.signature(PoolMethods.create_agent).parameters
 

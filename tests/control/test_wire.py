@@ -25,9 +25,10 @@ from nexus.client.jsonrpc import (
 )
 from nexus.control.models import PoolAgent
 from nexus.control.rpc import endpoint as methods
+from nexus.control.toolset import CONTROL, PREFIX
 from nexus.core.apps import nexus_apps
 from tests.conftest import examples
-from tests.control.wire import TOKEN, Wire, request
+from tests.control.wire import GLOBAL, TOKEN, Wire, request
 
 MAX_BODY = 1_048_576
 LIST = json.dumps(request("list_agents")).encode()
@@ -291,13 +292,15 @@ def test_it_has_methods_of_its_own(rpc: Wire) -> None:
     assert rpc.call("list_reviews") == {"count": 0, "reviews": []}
     assert rpc.refused("get_run", run_id="turn_none")["code"] == INVALID_PARAMS
     rpc.call("create_agent", agent_id="a")
-    for method in sorted(methods.OURS):
-        assert rpc.refused(method, "/agent/a")["code"] == METHOD_NOT_FOUND
+    for name in CONTROL.operations:
+        method = name.removeprefix(PREFIX)
+        if method not in methods.OF_AGENT:
+            assert rpc.refused(method, "/agent/a")["code"] == METHOD_NOT_FOUND
 
 
 def test_it_keeps_the_methods_of_agents_and_of_the_pool_apart(rpc: Wire) -> None:
     rpc.call("create_agent", agent_id="a")
-    for method in sorted(methods.GLOBAL):
+    for method in sorted(GLOBAL):
         assert rpc.refused(method, "/agent/a")["code"] == METHOD_NOT_FOUND
     for method in sorted(methods.OF_AGENT):
         assert rpc.refused(method)["code"] == METHOD_NOT_FOUND
@@ -361,7 +364,7 @@ anything = st.fixed_dictionaries(
     {},
     optional={
         "jsonrpc": st.just("2.0") | json_values,
-        "method": st.sampled_from(sorted(methods.GLOBAL - {"shutdown_server"})) | json_values,
+        "method": st.sampled_from(sorted(GLOBAL - {"shutdown_server"})) | json_values,
         "params": st.dictionaries(
             st.sampled_from(["agent_id", "preset", "cwd", "allowed_write_paths", "model", "parent_agent_id"]),
             json_values,

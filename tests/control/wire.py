@@ -13,6 +13,7 @@ from asgiref.sync import async_to_sync
 from nexus.control.rpc.endpoint import ENDPOINT
 from nexus_site.serving.bounds import Bounded
 
+GLOBAL = frozenset(("create_agent", "destroy_agent", "list_agents", "shutdown_server"))  # of the published system
 TOKEN = "nxk_" + "t" * 43
 
 

@@ -20,8 +20,6 @@ OPENED = "by a descriptor of that module"
 EXCEPTIONS = {
     "nexus/control/maintenance.py _check_worktrees": OURS,
     "nexus/control/maintenance.py _files_in": OURS,
-    "nexus/control/management/commands/rpc.py logs": OURS,
-    "nexus/control/permissions/prices.py _read": OURS,
     "nexus/control/runners_file.py _read": OURS,
     "nexus/control/runners_file.py presets": PACKAGE,
     "nexus/control/runners/new_repositories.py _is_empty": OPENED,

@@ -53,40 +53,6 @@ from nexus.core.operations.parameters import whole_number
 from nexus.core.operations.runner import documented
 from nexus.core.waiting import AUTHENTICATION, READERS, in_thread
 
-GLOBAL = frozenset(("create_agent", "destroy_agent", "list_agents", "shutdown_server"))
-OURS = frozenset(  # which the published system does not have
-    (
-        "list_runs",
-        "get_run",
-        "retry_run",
-        "dismiss_run",
-        "cancel_run",
-        "get_trace",
-        "list_budgets",
-        "set_budget",
-        "remove_budget",
-        "list_rules",
-        "add_rule",
-        "remove_rule",
-        "list_outages",
-        "reset_outage",
-        "list_merges",
-        "withdraw_merge",
-        "list_reviews",
-        "get_review",
-        "add_comment",
-        "edit_comment",
-        "remove_comment",
-        "send_comments",
-        "approve_work",
-        "take_over_work",
-        "give_back_work",
-        "abandon_work",
-        "list_machines",
-        "drain_machine",
-        "undrain_machine",
-    )
-)
 OF_AGENT = frozenset(
     ("send", "cancel", "get_tokens", "get_context", "get_messages", "compact", "set_option", "shutdown")
 )
@@ -109,8 +75,11 @@ CODES = {
 
 
 def operation_of(method: str, of_agent: bool) -> str | None:
-    """Return the name of the operation behind a method, of one agent or of the pool; None if there is none."""
-    return PREFIX + method if method in (OF_AGENT if of_agent else GLOBAL | OURS) else None
+    """Return the name of the operation behind a method; None if there is none. Those of one agent are OF_AGENT, and all
+    others of the toolset are the pool's, more than the published system has."""
+    name = PREFIX + method
+    is_there = method in OF_AGENT if of_agent else method not in OF_AGENT and name in CONTROL.operations
+    return name if is_there else None
 
 
 def code_of(error: NexusError) -> int:
