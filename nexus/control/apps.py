@@ -48,8 +48,6 @@ class ControlConfig(NexusAppConfig):
         "pool_give_back_work": "nexus review give-back",
         "pool_abandon_work": "nexus review abandon",
         "pool_list_machines": "nexus machines",
-        "pool_drain_machine": "nexus machines drain",
-        "pool_undrain_machine": "nexus machines undrain",
         "pool_list_questions": "nexus questions",
         "pool_get_question": "nexus questions show",
         "pool_allow": "nexus questions allow",

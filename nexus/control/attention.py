@@ -16,7 +16,6 @@ from nexus.control.agents import wakeups
 from nexus.control.models import (
     Budget,
     FaultChoices,
-    Machine,
     Outage,
     Outcome,
     PermissionRule,
@@ -295,8 +294,7 @@ def _machines(picture: Picture, each: int) -> Found:
     needs = [
         AttentionItem(
             f"{count} run{'s wait' if count > 1 else ' waits'} for the machine {name}, which is {state}",
-            "Their agents' directories are there. Start its worker again (`nexus run-pool --name`), undrain it, or end "
-            "the agents.",
+            "Their agents' directories are there. Start its worker again (`nexus run-pool --name`), or end the agents.",
             name,
         )
         for name, state, count in waiting[:each]
@@ -315,7 +313,6 @@ SAID = {
     Outcome.LOST: "was lost",
     Outcome.STUCK: "is stuck",
 }
-UNDRAIN = "pool_undrain_machine"
 RETRYING = ("pool_retry_run", "pool_dismiss_run")
 VERDICTS = ("pool_allow", "pool_allow_always", "pool_refuse", "pool_answer")
 WORDS = ("pool_answer", "pool_refuse")
@@ -428,7 +425,6 @@ KINDS = (
         22,
         _machines,
         bad=True,
-        actions=("pool_undrain_machine",),
         command="nexus machines",
     ),
     AttentionKind(
@@ -502,10 +498,6 @@ def _runs(run_ids: Sequence[str]) -> dict[str, str]:
 
 def _out(names: Sequence[str]) -> dict[str, str]:
     return {name: name for name in Outage.objects.filter(pk__in=names).values_list("pk", flat=True)}
-
-
-def _machine_names(names: Sequence[str]) -> dict[str, str]:
-    return {name: name for name in Machine.objects.filter(pk__in=names).values_list("pk", flat=True)}
 
 
 def _titles(question_ids: Sequence[str]) -> dict[str, str]:
@@ -676,22 +668,6 @@ ACTIONS = (
         lambda runner: {"runner": runner},
         _out,
         toolset="control",
-    ),
-    *(
-        Action(
-            operation,
-            label,
-            done,
-            ("machine", "machines"),
-            lambda machine: {"machine": machine},
-            _machine_names,
-            undo=undo,
-            toolset="control",
-        )
-        for operation, label, done, undo in (
-            ("pool_drain_machine", "Drain", "draining: it begins no run, and those that run may end", UNDRAIN),
-            (UNDRAIN, "Undrain", "at work again", ""),
-        )
     ),
     _verdict("pool_allow", "Allow once", "allowed, this once"),
     _verdict("pool_allow_always", "Allow always", "allowed, now and by a rule from now on"),

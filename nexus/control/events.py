@@ -132,8 +132,6 @@ SENTENCES = {
     "machine.started": Sentence("The machine {machine} works, on {host}", "{count} machines started"),
     "machine.ended": Sentence("The machine {machine} ended", "{count} machines ended"),
     "machine.lost": Sentence("The machine {machine} was lost, with {runs} runs", "{count} machines were lost"),
-    "machine.drained": Sentence("{actor} drains the machine {machine}", "{count} machines drained"),
-    "machine.undrained": Sentence("{actor} let the machine {machine} go on", "{count} machines that go on"),
     "provider.out": Sentence(
         "The provider of {runner} is out ({fault}): its runs wait, or go to its fallback[: {why}]",
         "{count} times a provider was out",

@@ -59,7 +59,6 @@ class MachineState(models.TextChoices):
     """The state of a machine."""
 
     WORKING = "working"
-    DRAINING = "draining"  # it begins no run, and takes no new agent
     LOST = "lost"  # it gave no sign of life
     ENDED = "ended"  # its worker was stopped
 
@@ -79,7 +78,6 @@ class Machine(models.Model):
     pid = models.PositiveBigIntegerField()
     version = models.CharField(max_length=ID_LENGTH)  # of Nexus
     load = models.FloatField(default=0)  # processes that want to run, for each CPU
-    draining = models.BooleanField(default=False)
     is_lost = models.BooleanField(default=False)
     started_at = models.DateTimeField()
     beat_at = models.DateTimeField()  # the last sign of life
@@ -99,7 +97,7 @@ class Machine(models.Model):
         """Its state now."""
         if self.ended_at is not None:
             return MachineState.LOST if self.is_lost else MachineState.ENDED
-        return MachineState.DRAINING if self.draining else MachineState.WORKING
+        return MachineState.WORKING
 
     def lacks(self, labels: Sequence[str]) -> list[str]:
         """Return the labels that it does not have. Its name is one, too."""

@@ -174,12 +174,12 @@ def trace(turn: Turn, after: int, limit: int) -> tuple[list[TraceRow], int | Non
     return found, None
 
 
-def machines(name: str | None = None) -> list[WorkOfMachine]:
+def machines() -> list[WorkOfMachine]:
     """Return the machines by name, the hub's own first, with their agents and runs; not those that ended long ago and
-    have no agents. With `name`, that one."""
+    have no agents."""
     agents = Counter(PoolAgent.objects.living().values_list("machine", flat=True))
     recent = Machine.objects.exclude(ended_at__lt=now() - timedelta(days=RECENT_DAYS))
-    shown = recent | Machine.objects.filter(pk__in=agents) if name is None else Machine.objects.filter(pk=name)
+    shown = recent | Machine.objects.filter(pk__in=agents)
     running: dict[str, list[Turn]] = defaultdict(list)
     turns = Turn.objects.open().filter(status=TurnStatus.RUNNING).select_related("agent").defer("content")
     for turn in turns.order_by("started_at", "turn_id"):

@@ -27,8 +27,8 @@ from nexus.core.clock import now
 from nexus.core.operations.errors import NexusError
 from nexus.core.waiting import WRITERS, in_thread
 from tests.control.playing import pool, refused
-from tests.control.pool import DONE, Take, asend, at_work, create, ended, send
-from tests.pages import act, shown
+from tests.control.pool import DONE, Take, asend, create, ended, send
+from tests.pages import shown
 
 Plays = Callable[[Take], None]
 
@@ -269,13 +269,11 @@ def test_an_agent_gets_a_machine_that_works_and_has_its_runners_labels() -> None
     assert "start one with `nexus run-pool --labels`" in refused("pool_create_agent", model="farm", cwd="/")["message"]
     begin("bare", runners=runners)
     begin("other", labels=["linux"])
-    begin("drained", labels=["linux"], runners=runners)
     begin("lost", labels=["linux"], runners=runners)
     lose("lost")
-    machines.drain("drained", "ops", draining=True)
     error = refused("pool_create_agent", model="farm", cwd="/")
     assert error["code"] == "NO_MACHINE"
-    whys = "bare lacks linux; drained is draining; the runners.toml of other has no runner farm"
+    whys = "bare lacks linux; the runners.toml of other has no runner farm"
     assert error["message"] == f"The runner farm needs a machine with the labels linux: {whys}."
     assert error["details"] == {"labels": ["linux"]}
     begin("large", labels=["linux", "gpu"], runners=runners, capacity=3)
@@ -330,7 +328,7 @@ async def test_a_machine_refuses_a_directory_that_is_not_there_or_a_link(tmp_pat
 
 
 @pytest.mark.usefixtures("later")
-def test_operators_list_drain_and_undrain_machines_on_every_transport(browser: Browser) -> None:
+def test_operators_list_machines_on_every_transport(browser: Browser) -> None:
     assert "No worker has run yet" in shown(browser.get("/admin/machines/"))
     machines.begin(HUB, runners=["farm"], capacity=4)
     own = begin("one", labels=["linux"], runners=["farm"])
@@ -344,48 +342,7 @@ def test_operators_list_drain_and_undrain_machines_on_every_transport(browser: B
     assert [row[name] for name in ("capacity", "running", "waiting", "agents")] == [2, 1, 1, 1]
     page = shown(browser.get("/admin/machines/"))
     assert "1 of 2 run" in page and f'href="/admin/runs/{turn.pk}/"' in page
-    act(browser, do="pool_drain_machine one")
-    assert pool("pool_list_machines")["machines"][1]["state"] == "draining"
-    assert "Undrain" in shown(browser.get("/admin/machines/"))
-    needs = shown(browser.get("/admin/attention/"))
-    assert "1 run waits for the machine one, which is draining" in needs
-    assert not pool("pool_undrain_machine", machine="one")["draining"]
     assert "waits for the machine" not in shown(browser.get("/admin/attention/"))
     lose("one")
     assert "2 runs wait" not in (needs := shown(browser.get("/admin/attention/")))
     assert "1 run waits for the machine one, which is lost" in needs
-    assert refused("pool_drain_machine", machine="none")["code"] == "NOT_FOUND"
-
-
-async def test_a_draining_machine_begins_only_what_a_run_waits_for(
-    committed: None, configure: Callable[..., None], plays: Plays
-) -> None:
-    configure(control=True, pool_stop_seconds=60)
-    begun, drained = asyncio.Event(), asyncio.Event()
-    taken: list[str] = []
-
-    async def take(runner: Any, scene: Scene) -> Ended:
-        taken.append(scene.agent.agent_id)
-        if scene.agent.agent_id == "ann":
-            begun.set()
-            await drained.wait()
-            await scene.call("control", "pool_send", {"agent_id": "kid", "content": "go"})
-        return DONE
-
-    def made() -> Incarnation:
-        there("ann", "one")
-        there("bob", "one")
-        PoolAgent.objects.filter(pk=create("kid", parent_agent_id="ann").pk).update(machine="one")
-        return begin("one")
-
-    plays(take)
-    async with at_work(Worker(now(), own=await in_thread(WRITERS, made), capacity=4)):
-        first = await asend("ann")
-        await begun.wait()
-        await in_thread(WRITERS, lambda: machines.drain("one", "ops", draining=True))
-        waits = await asend("bob")
-        drained.set()
-        assert (await ended(first)).status == "done"
-        assert taken == ["ann", "kid"]
-        await in_thread(WRITERS, lambda: machines.drain("one", "ops", draining=False))
-        assert (await ended(waits)).status == "done"

@@ -24,7 +24,7 @@ from nexus.control.runners_file import Runner
 from nexus.core.clock import follow, iso, now
 from nexus.core.config import package_version
 from nexus.core.database.store import write
-from nexus.core.operations.errors import Code, NexusError, not_found
+from nexus.core.operations.errors import Code, NexusError
 
 KILLED = "the worker that took it ended"
 BEAT_SECONDS = 1.0  # between two beats, and between two looks for machines that are lost
@@ -54,7 +54,7 @@ def choose(runner: Runner, parent: PoolAgent | None) -> str:
 
 def _why_not(machine: Machine | None, name: str, runner: Runner) -> str:
     """Return why a machine takes no new agent of a runner; empty if it does. The hub's worker may start later."""
-    if machine is None or (name == HUB and not machine.draining and not runner.labels):
+    if machine is None or (name == HUB and not runner.labels):
         return f"{name} has no labels" if runner.labels else ""
     if machine.state != MachineState.WORKING:
         return f"{name} is {machine.state}"
@@ -108,7 +108,6 @@ def begin(
             pid=os.getpid(),
             version=package_version(),
             load=_load(),
-            draining=known.draining if known else False,
             started_at=Now(),
             beat_at=Now(),
         )
@@ -190,19 +189,6 @@ def lose(machine: Machine) -> bool:
         runs = turns.interrupt(f"its machine, {machine.name}, was lost", own)
         _emit("machine.lost", None, machine.name, moment, host=machine.host, runs=runs)
     return True
-
-
-def drain(name: str, by: str, *, draining: bool) -> None:
-    """Let a machine begin no more runs and take no new agents, or let it go on. Raises NOT_FOUND."""
-    moment = now()
-    with write():
-        machine = Machine.objects.select_for_update().filter(pk=name).first()
-        if machine is None:
-            raise not_found("machine", name[:200])
-        if machine.draining != draining:
-            machine.draining = draining
-            machine.save(update_fields=["draining"])
-            _emit("machine.drained" if draining else "machine.undrained", by, name, moment)
 
 
 def _emit(type: str, actor: str | None, name: str, moment: datetime, **payload: Any) -> None:

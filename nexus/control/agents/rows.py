@@ -202,7 +202,6 @@ class OutageRow(TypedDict):
 class MachineRow(TypedDict):
     machine: Annotated[str, Field(description="Its name; hub: the server's own worker.")]
     state: Annotated[str, one_of(MachineState)]
-    draining: Annotated[bool, Field(description="It begins no run and takes no new agent.")]
     labels: list[str]
     runners: Annotated[list[str], Field(description="The names in its runners.toml.")]
     capacity: Annotated[int, Field(description="Agents that run at once.")]
@@ -347,7 +346,6 @@ def machine_row(work: WorkOfMachine) -> MachineRow:
     return {
         "machine": machine.name,
         "state": machine.state.value,
-        "draining": machine.draining,
         "labels": machine.labels,
         "runners": machine.runners,
         "capacity": machine.capacity,

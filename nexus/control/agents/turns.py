@@ -92,8 +92,8 @@ _unpaused = Select(
 _taken = Select(
     lambda: Turn.objects.select_related("agent").filter(pk=Slot("pk"), status=TurnStatus.RUNNING, epoch=Slot("epoch"))
 )
-_draining = Select(
-    lambda: Machine.objects.working().filter(pk=Slot("machine"), epoch=Slot("epoch")).order_by().values_list("draining")
+_working = Select(
+    lambda: Machine.objects.working().filter(pk=Slot("machine"), epoch=Slot("epoch")).order_by().values_list("pk")
 )
 _take = Update(
     lambda: Turn.objects.filter(pk=Slot("pk"), status=TurnStatus.QUEUED),
@@ -437,10 +437,9 @@ def sent_by_agents() -> list[tuple[str, str | None]]:
     return _sent()
 
 
-def is_draining(own: Incarnation) -> bool | None:
-    """Return whether a machine begins no more runs; None if this incarnation of it is over."""
-    row = _draining.first(machine=own.machine, epoch=own.epoch)
-    return None if row is None else row[0]
+def is_working(own: Incarnation) -> bool:
+    """Return whether an incarnation of a machine is not over."""
+    return _working.first(machine=own.machine, epoch=own.epoch) is not None
 
 
 def claim(
@@ -458,9 +457,7 @@ def claim(
     """
     moment = now()
     with write() if stored is None else nullcontext():
-        if (
-            stored is None and own is not None and is_draining(own) is None
-        ):  # another incarnation has the machine, or it counts as lost
+        if stored is None and own is not None and not is_working(own):  # another has the machine, or it counts as lost
             return None
         turn = stored or _claimable.first(pk=turn_id)
         if turn is None or (own is not None and turn.agent.machine != own.machine):

@@ -248,21 +248,21 @@ class Worker:
         from the store again.
         """
         self._may_wait = True  # until the queue was read
-        if (draining := turns.is_draining(self.own)) is None:
+        if not turns.is_working(self.own):
             self._supersede()
             return False
         at_work = list(self.running.values())
         running = [each.turn for each in at_work]
         places = self.capacity or ControlSettings.current().pool_turns
-        is_full, spare = draining or len(running) >= places, reserve(places)
-        busy, senders = {turn.agent_id for turn in running}, [turn.source_agent_id for turn in running]
-        # The last places are for what operators send. What one agent sent leaves as many again to other agents.
-        is_reserved, most = len(running) - senders.count(None) >= places - spare, places - 2 * spare
+        is_full, spare = len(running) >= places, reserve(places)
+        busy, families = {turn.agent_id for turn in running}, [each.sent_by for each in at_work]
+        # The last places are for what operators send. What one family sent leaves as many again to other agents.
+        is_reserved, most = len(running) - families.count(None) >= places - spare, places - 2 * spare
 
         def has_place(turn: Waiting) -> bool:
             return not is_full and (turn.family is None or not (is_reserved or families.count(turn.family) >= most))
 
-        awaited = self._awaited(running) if draining or len(running) >= most else set()
+        awaited = self._awaited(running) if len(running) >= most else set()
         if self._stopping.is_set() or (is_full and not awaited):
             return False
         ways = outages.ways(now())

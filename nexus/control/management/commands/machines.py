@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nexus.core.verbs import Option, Verb, VerbsCommand, time
+from nexus.core.verbs import Verb, VerbsCommand, time
 
 
 class Command(VerbsCommand):
     toolset = "control"
-    help = "List the machines that run the pool's agents, and drain one for maintenance."
+    help = "List the machines that run the pool's agents."
 
     def verbs(self) -> Sequence[Verb]:
-        word = Option("machine", help="A name of `nexus machines`.")
         return (
             Verb(
                 "list",
@@ -31,19 +30,5 @@ class Command(VerbsCommand):
                     "sign of life": time("beat_at"),
                 },
                 examples=["nexus machines list"],
-            ),
-            Verb(
-                "drain",
-                operation="pool_drain_machine",
-                words=[word],
-                each=True,
-                examples=["nexus machines drain builder-1"],
-            ),
-            Verb(
-                "undrain",
-                operation="pool_undrain_machine",
-                words=[word],
-                each=True,
-                examples=["nexus machines undrain builder-1"],
             ),
         )
