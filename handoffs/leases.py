@@ -4,7 +4,6 @@ write or the reaper records it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from django.db import OperationalError
@@ -49,19 +48,6 @@ def renew(agent_id: str, moment: datetime) -> None:
         lease = timedelta(seconds=seconds(asked))
         if until is not None and until - moment < lease / 2:
             _renew(handoff_id=handoff_id, agent_id=agent_id, read=until, until=moment + lease)
-
-
-def keep(handoff_ids: Collection[str], agent_id: str, moment: datetime) -> None:
-    """Renew an agent's running claims on these handoffs, with the longest lease."""
-    ending = Handoff.objects.held().filter(
-        pk__in=handoff_ids,
-        claimed_by=agent_id,
-        lease_expires_at__gte=moment,
-        lease_expires_at__lt=moment + timedelta(seconds=LONGEST / 2),
-    )
-    if ending.exists():
-        with write():
-            ending.update(lease_expires_at=moment + timedelta(seconds=LONGEST))
 
 
 AT_ONCE = 50  # lapsed ones, and overdue ones, that a transaction records

@@ -44,8 +44,6 @@ class ControlConfig(NexusAppConfig):
         "pool_remove_comment": "nexus review remove",
         "pool_send_comments": "nexus review send",
         "pool_approve_work": "nexus review approve",
-        "pool_take_over_work": "nexus review take-over",
-        "pool_give_back_work": "nexus review give-back",
         "pool_abandon_work": "nexus review abandon",
         "pool_list_machines": "nexus machines",
         "pool_list_questions": "nexus questions",

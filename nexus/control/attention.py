@@ -316,7 +316,8 @@ SAID = {
 RETRYING = ("pool_retry_run", "pool_dismiss_run")
 VERDICTS = ("pool_allow", "pool_allow_always", "pool_refuse", "pool_answer")
 WORDS = ("pool_answer", "pool_refuse")
-REVIEWING = ("pool_send_comments", "pool_take_over_work", "pool_abandon_work")
+REVIEWING = ("pool_send_comments", "pool_abandon_work")
+UNMERGED, LOST = "Also discard changes that nobody merged", "Also what no ref can keep"
 TREES = ("pool_worktree_merge", "pool_worktree_keep", "pool_worktree_discard")
 KINDS = (
     AttentionKind(
@@ -602,17 +603,11 @@ ACTIONS = (
             _worktree,
             _branches,
             asks,
-            danger=operation in ("pool_take_over_work", "pool_abandon_work"),
+            danger=operation == "pool_abandon_work",
             toolset="control",
         )
         for operation, label, done, asks in (
             ("pool_send_comments", "Send the comments", "sent back with the comments", {}),
-            (
-                "pool_take_over_work",
-                "Take over…",
-                "taken over: its agent is paused, and its worktree is yours",
-                {},
-            ),
             (
                 "pool_abandon_work",
                 "Abandon…",

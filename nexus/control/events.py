@@ -108,8 +108,6 @@ SENTENCES = {
     "worktree.answered": Sentence(
         "{actor} answered a comment on {branch}: {outcome}", "{count} comments of reviews answered"
     ),
-    "worktree.taken_over": Sentence("{actor} took over {branch} of {pool_agent}", "{count} worktrees taken over"),
-    "worktree.given_back": Sentence("{actor} gave {branch} back to {pool_agent}", "{count} worktrees given back"),
     "worktree.merged": Sentence("{actor} merged {branch} of {pool_agent}[: {why}]", "{count} worktrees merged"),
     "worktree.conflicted": Sentence("{branch} of {pool_agent} has conflicts: nothing was merged", "{count} conflicts"),
     "worktree.kept": Sentence("{actor} kept {branch} of {pool_agent}", "{count} worktrees kept"),

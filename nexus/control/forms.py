@@ -276,18 +276,6 @@ class CommentForm(OperationForm):
         return {"text": of["text"], "seen": of["seen"] or None, "path": json.loads(of["path"] or "null"), **place}
 
 
-class EditCommentForm(OperationForm):
-    """The new text of a comment."""
-
-    text = LinesField()
-
-
-class GiveBackForm(OperationForm):
-    """What a person did with work that goes back to its agent."""
-
-    text = LinesField(rows=3, required=False, label="What you did, and what is left")
-
-
 class PathsField(forms.MultipleChoiceField):
     """Paths, each as JSON, since a form changes line ends in values."""
 

@@ -143,8 +143,6 @@ class PoolAgent(models.Model):
     held_why = models.CharField(max_length=16, choices=HeldChoices, null=True)  # why it is not woken
     held_at = models.DateTimeField(null=True)
     resumed_at = models.DateTimeField(null=True)  # an operator resumed it: chains and tokens count from here
-    paused_at = models.DateTimeField(null=True)  # since then its turns wait: a person took its work over
-    paused_by = models.CharField(max_length=ID_LENGTH, null=True)  # that person
     is_temporary = models.BooleanField()
     should_shutdown = models.BooleanField(default=False)
     may_end_server = models.BooleanField(default=False)  # an operator said so; when all may, the server ends
@@ -245,7 +243,6 @@ class PoolWorktree(models.Model):
     added = models.PositiveBigIntegerField(default=0)  # lines of that merge
     removed = models.PositiveBigIntegerField(default=0)  # likewise
     approved = models.CharField(max_length=64, blank=True)  # the content that was approved or merged last
-    taken_handoff = models.CharField(max_length=ID_LENGTH, null=True)  # that went to a person who took the work over
 
     objects = WorktreeQuerySet.as_manager()
 

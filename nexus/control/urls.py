@@ -133,19 +133,6 @@ PAGES = (
         takes_minutes=True,
     ),
     Page(
-        "pool_give_back",
-        "review/<id:pool_agent_id>/give-back/",
-        views.give_back,
-        words={"pool_give_back_work": "Give back on the work's page"},
-        takes_minutes=True,
-    ),
-    Page(
-        "pool_comment",
-        "review/comments/<id:comment_id>/",
-        views.edit_comment,
-        words={"pool_edit_comment": "Change on the work's page"},
-    ),
-    Page(
         "lane",
         "lane/",
         views.lane,

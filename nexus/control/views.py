@@ -30,9 +30,6 @@ from nexus.control.forms import (
     ApproveForm,
     BudgetForm,
     CommentForm,
-    DiscardForm,
-    EditCommentForm,
-    GiveBackForm,
     NewPoolAgentFilters,
     NewPoolAgentForm,
     OptionForm,
@@ -473,7 +470,6 @@ def review(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
         comments_left_off=older,
         drafts=[each for each in comments if each.sent_at is None],
         form=form,
-        give_back=GiveBackForm(),
         earlier=part.earlier,
         **_transcript_context(row.agent, part.entries),
     )
@@ -503,26 +499,6 @@ def approve(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
     named = {"agent_id": row.agent.agent_id, "worktree_id": row.pk}
     done = operate(CONTROL, request, "pool_approve_work", "It waits in the merge lane.", **named, **form.cleaned_data)
     return redirect("admin:lane") if done["ok"] else redirect("admin:pool_review", row.agent.pk)
-
-
-@form_only(partial(redirect, "admin:pool_review"))
-def give_back(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
-    """Give work that a person took over back to its agent."""
-    row, form = _worktree_of(pool_agent_id), GiveBackForm(request.POST)
-    if form.is_valid():
-        named = {"agent_id": row.agent.agent_id, "worktree_id": row.pk}
-        operate(CONTROL, request, "pool_give_back_work", "Its agent goes on with it.", **named, **form.cleaned_data)
-    return redirect("admin:pool_review", row.agent.pk)
-
-
-@form_only(lambda comment_id: redirect("admin:reviews"))
-def edit_comment(request: HttpRequest, comment_id: str) -> HttpResponse:
-    """Change the text of a comment that is not sent yet."""
-    found = get_object_or_404(ReviewComment.objects.select_related("worktree"), pk=comment_id)
-    form = EditCommentForm(request.POST)
-    if form.is_valid():
-        operate(CONTROL, request, "pool_edit_comment", "It is changed.", comment_id=found.pk, **form.cleaned_data)
-    return redirect("admin:pool_review", found.worktree.agent_id)
 
 
 def lane(request: HttpRequest) -> TemplateResponse:

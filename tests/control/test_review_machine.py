@@ -146,26 +146,9 @@ class Desk(RuleBasedStateMachine):
 
     @rule()
     def turn_runs(self) -> None:
-        for turn_id, agent_id, _ in turns.waiting():
-            paused = PoolAgent.objects.get(pk=agent_id).paused_at
-            assert paused is None
+        for turn_id, *_ in turns.waiting():
             taken = turns.claim(turn_id)
             assert taken is not None and turns.settle(taken, Ended(TurnStatus.DONE, answer="Done."))
-
-    @precondition(is_there)
-    @rule()
-    def take_over(self) -> None:
-        agent = self.tree().agent
-        taken = self.does(reviews.take_over)
-        assert (taken is not None) == (agent.paused_at is None and not self.tree().merges.open().exists())
-
-    @precondition(is_there)
-    @rule()
-    def give_back(self) -> None:
-        agent = self.tree().agent
-        given = self.does(reviews.give_back, words="Go on.")
-        can = agent.paused_at is not None and agent.ended_at is None and not self.tree().merges.open().exists()
-        assert (given is not None) == can
 
     @precondition(is_there)
     @rule()
@@ -198,11 +181,6 @@ class Desk(RuleBasedStateMachine):
     @invariant()
     def no_work_is_lost(self) -> None:
         assert self.is_there() or self.content in self.git.kept
-
-    @invariant()
-    def no_turn_of_a_paused_agent_runs(self) -> None:
-        running = Turn.objects.filter(status=TurnStatus.RUNNING, cancel_requested_at=None)
-        assert not running.filter(agent__paused_at__isnull=False).exists()
 
 
 def test_reviews_hold_whatever_the_order(db: None, played_git: PlayedGit) -> None:

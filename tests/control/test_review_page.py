@@ -71,21 +71,11 @@ def test_a_refused_comment_is_shown_with_what_was_typed(committed: None, make: M
     assert not ReviewComment.objects.exists()
 
 
-def test_taking_over_and_abandoning_ask_once_more(committed: None, make: Make, browser: Browser) -> None:
+def test_abandoning_asks_once_more(committed: None, make: Make, browser: Browser) -> None:
     make("smith", notes="two\n")
     tree = PoolWorktree.objects.get()
+    assert "abandoned" not in act(browser, "pool_abandon_work", tree.pk)
     assert PoolAgent.objects.get().ended_at is None
-    assert "taken over" not in act(browser, "pool_take_over_work", tree.pk)
-    assert PoolAgent.objects.get().ended_at is None
-    act(browser, "pool_take_over_work", tree.pk, asked="1")
-    assert PoolAgent.objects.get().paused_at is not None and Path(tree.path).exists()
-    page = shown(browser.get(address()))
-    assert tree.path in page and "took its work over" in page and "Take over…" not in page
-    page = shown(browser.get(f"/admin/pool/{PoolAgent.objects.get().pk}/"))
-    assert ">paused<" in page and "Its turns wait until" in page and address() in page
-    page = shown(browser.post(f"{address()}give-back/", {"text": "As it <i>was</i>."}, follow=True))
-    assert "Its agent goes on with it." in page and PoolAgent.objects.get().paused_at is None
-    assert "As it <i>was</i>." in Turn.objects.order_by("pk").last().content  # type: ignore[union-attr]
     act(browser, "pool_abandon_work", tree.pk, asked="1")
     assert not Path(tree.path).exists()
     assert browser.get(address()).status_code == 200

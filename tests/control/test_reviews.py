@@ -23,7 +23,7 @@ from coordination import comments
 from coordination.models import Workspace
 from handoffs.attention import KINDS as HANDOFF_KINDS
 from inbox.monitoring import Picture
-from nexus.control.agents import turns, waking
+from nexus.control.agents import turns
 from nexus.control.agents.turns import Ended
 from nexus.control.attention import KINDS
 from nexus.control.models import DiffSide, PoolAgent, PoolWorktree, ReviewComment, Turn, TurnStatus
@@ -32,7 +32,7 @@ from nexus.control.review.reviews import LOOK, Lines
 from nexus.core.background_work import work_once
 from nexus.core.clock import now
 from nexus.core.operations import runner
-from nexus.core.operations.caller import OPERATOR_AGENT, Caller
+from nexus.core.operations.caller import Caller
 from nexus.planning.attention import KINDS as TASK_KINDS
 from nexus.planning.models import Task
 from nexus.planning.toolset import PLANNING
@@ -334,7 +334,7 @@ def test_an_agent_says_what_became_of_each_comment_with_the_tool_or_in_its_answe
     found = {each["comment_id"]: each for each in call("pool_get_review", agent_id="smith")["comments"]}
     assert [(found[pk]["outcome"], found[pk]["words"]) for pk in (done, declined, silent)] == [
         ("done", "Renamed."),
-        ("declined", "it is right"),
+        ("declined", "It is right."),
         (None, ""),
     ]
 
@@ -342,7 +342,7 @@ def test_an_agent_says_what_became_of_each_comment_with_the_tool_or_in_its_answe
 def test_agents_do_not_review(make: Make) -> None:
     make("smith", notes="two\n")
     more: dict[str, Any] = {"pool_approve_work": {"seen": "x"}, "pool_add_comment": {"text": "x"}}
-    verbs = ("get_review", "send_comments", "take_over_work", "abandon_work", "approve_work", "add_comment")
+    verbs = ("get_review", "send_comments", "abandon_work", "approve_work", "add_comment")
     for name in (f"pool_{verb}" for verb in verbs):
         assert refused(name, as_agent("smith"), agent_id="smith", **more.get(name, {}))["code"] == "NOT_OWNER"
     assert refused("pool_list_reviews", as_agent("smith"))["code"] == "NOT_OWNER"
@@ -376,112 +376,6 @@ def claimed(repository: Path) -> tuple[dict[str, str], int]:
     handoff_id = offer(repository, "Do it", verifier="operator")
     own = {"project_root": str(repository), "handoff_id": handoff_id, "agent_id": "smith"}
     return own, do("handoff_claim", **own)["data"]["claim_epoch"]
-
-
-def test_taken_over_work_pauses_its_agent_and_is_given_back(make: Make, repository: Path, browser: Client) -> None:
-    place = make("smith", notes="two\n")
-    own, epoch = claimed(repository)
-    for content in ("Go on.", "And on."):
-        assert does("pool_send", agent_id="smith", content=content, timeout_seconds=0)["ok"]
-    running, queued = Turn.objects.filter(status=TurnStatus.QUEUED).order_by("pk")
-    assert (taken := turns.claim(running.pk)) is not None
-    call("pool_take_over_work", agent_id="smith")
-    assert turns.cancel_asked() == [running.pk] and turns.settle(taken, Ended(TurnStatus.CANCELLED))
-    assert turns.waiting() == [] and turns.claim(queued.pk) is None, "its turns wait"
-    assert do("handoff_complete", **own, claim_epoch=epoch, result="Late")["error"]["code"] == "STALE_CLAIM"
-    assert "olga has taken it over" in refused("pool_take_over_work", agent_id="smith")["message"]
-    review = call("pool_get_review", agent_id="smith")
-    assert (review["taken_by"], review["handoff"]["handoff_id"]) == ("olga", own["handoff_id"]) and waiting() == []
-    assert own["handoff_id"] in shown(browser.get(reverse("admin:pool_review", args=[running.agent_id])))
-    (place / "notes.txt").write_text("three\n")
-    given = call("pool_give_back_work", agent_id="smith", text="I wrote three.")
-    assert given["claim_epoch"] == epoch + 2
-    assert [row[0] for row in turns.waiting()] == [queued.pk], "nothing that waited is lost"
-    told_agent = Turn.objects.get(pk=given["run_id"]).content
-    assert "olga: I wrote three." in told_agent and running.pk in told_agent and "another than before" in told_agent
-    assert (
-        do("handoff_complete", **own, claim_epoch=given["claim_epoch"], result="Now")["data"]["status"] == "SUBMITTED"
-    )
-    assert refused("pool_give_back_work", agent_id="smith")["code"] == "INVALID_TRANSITION"
-    assert told("worktree.taken_over", "worktree.given_back") == ["worktree.taken_over", "worktree.given_back"]
-
-
-def test_a_task_stays_in_progress_while_a_person_takes_it_over(make: Make, repository: Path) -> None:
-    make("smith", notes="two\n")
-    task = {"project_root": str(repository), "title": "Write", "context": "For users", "owner": "lead"}
-    assert runner.run(PLANNING, OPERATOR, "task_add", task)["ok"]
-    own = {"project_root": str(repository), "handoff_id": offer(repository, "Write", task_id=1), "agent_id": "smith"}
-    assert do("handoff_claim", **own)["ok"]
-    before = told("task.updated", "task.ready")
-    call("pool_take_over_work", agent_id="smith")
-    [row] = Task.objects.all()
-    assert (row.status, row.held_by) == ("in_progress", OPERATOR_AGENT)
-    assert told("task.updated", "task.ready") == before, "nobody is told that it can begin"
-
-
-def test_who_took_work_over_may_approve_it(make: Make, repository: Path) -> None:
-    place = make("smith", notes="two\n")
-    own, _ = claimed(repository)
-    do("handoff_complete", **own, result="Mine")
-    call("pool_take_over_work", agent_id="smith")
-    status = do("handoff_get", **{**own, "agent_id": "lead"})["data"]
-    assert (status["status"], status["claimed_by"]) == ("CLAIMED", "operator")
-    (place / "notes.txt").write_text("three\n")
-    seen = call("pool_get_review", agent_id="smith")["seen"]
-    assert call("pool_approve_work", agent_id="smith", seen=seen)["accepted"] == own["handoff_id"]
-    assert do("handoff_get", **{**own, "agent_id": "lead"})["data"]["status"] == "COMPLETED"
-
-
-def test_a_handoff_that_went_elsewhere_meanwhile_is_not_given_back(make: Make, repository: Path) -> None:
-    make("smith", notes="two\n")
-    own, _ = claimed(repository)
-    call("pool_take_over_work", agent_id="smith")
-    assert do("handoff_release", handoff_id=own["handoff_id"])["ok"]
-    assert call("pool_give_back_work", agent_id="smith")["handoff_id"] is None
-    assert do("handoff_get", **own)["data"]["status"] == "OPEN"
-
-
-def test_what_a_person_took_over_stays_theirs_for_as_long_as_they_need(
-    clock: Clock, make: Make, repository: Path
-) -> None:
-    make("smith", notes="two\n")
-    own, _ = claimed(repository)
-    call("pool_take_over_work", agent_id="smith")
-    for _ in range(30):
-        clock.shift(timedelta(hours=1))
-        waking.renew()
-    assert do("handoff_get", **{**own, "agent_id": "lead"})["data"]["claimed_by"] == "operator"
-
-
-@pytest.mark.parametrize("end", ["approve", "abandon", "discard"])
-def test_nothing_is_renewed_once_a_person_is_done_with_work_that_they_took_over(
-    make: Make, repository: Path, end: str
-) -> None:
-    place = make("smith", notes="two\n")
-    own, _ = claimed(repository)
-    call("pool_take_over_work", agent_id="smith")
-    assert PoolWorktree.objects.get().taken_handoff == own["handoff_id"]
-    (place / "notes.txt").write_text("three\n")
-    if end == "approve":
-        seen = call("pool_get_review", agent_id="smith")["seen"]
-        call("pool_approve_work", agent_id="smith", seen=seen)
-    elif end == "abandon":
-        call("pool_abandon_work", agent_id="smith")
-    else:
-        assert does("pool_destroy_agent", agent_id="smith")["ok"]
-        call("pool_worktree_discard", agent_id="smith", changes_too=True)
-    assert PoolWorktree.objects.get().taken_handoff is None
-
-
-def test_a_paused_agent_is_not_woken(make: Make, repository: Path) -> None:
-    make("smith", notes="two\n")
-    PoolAgent.objects.update(wake_on=["mail"])
-    send_mail(repository, "smith")
-    call("pool_take_over_work", agent_id="smith")
-    assert waking.callable_by(()) == []
-    call("pool_give_back_work", agent_id="smith")
-    works("smith")
-    assert waking.callable_by(()) == [PoolAgent.objects.get().pk]
 
 
 def test_a_successor_gets_the_comments_of_an_agent_that_ended(make: Make) -> None:

@@ -63,24 +63,19 @@ def test_a_change_between_the_look_and_the_hand_in_is_not_approved(
     assert not WorktreeMerge.objects.exists() and git(repository, "for-each-ref", "refs/nexus/lane") == ""
 
 
-def test_a_person_takes_work_over_or_abandons_it(make: Make, repository: Path) -> None:
-    place, other = make("smith", notes="two\n"), make("other", notes="three\n")
+def test_a_person_abandons_work(make: Make, repository: Path) -> None:
+    other = make("other", notes="three\n")
     handoff_id = offer(repository, "Do it", to="other", verifier="operator")
     own = {"project_root": str(repository), "handoff_id": handoff_id, "agent_id": "other"}
     do("handoff_claim", **own)
     do("handoff_complete", **own, result="Did it")
-    taken = call("pool_take_over_work", agent_id="smith")
-    assert (taken["path"], taken["state"]) == (str(place), "kept") and (place / "notes.txt").read_text() == "two\n"
-    assert PoolAgent.objects.get(agent_id="smith").paused_by == "olga"
     assert call("pool_abandon_work", agent_id="other")["opened"] == handoff_id
     assert not other.exists() and PoolAgent.objects.get(agent_id="other").ended_at is not None
     kept = git(repository, "for-each-ref", "--format=%(refname)", "refs/nexus/worktrees").split("\n")
     assert any(git(repository, "show", f"{ref}:notes.txt") == "three" for ref in kept)
     assert do("handoff_get", **{**own, "agent_id": "lead"})["data"]["status"] == "OPEN"
     assert waiting() == []
-    assert told("worktree.taken_over", "worktree.discarded") == ["worktree.taken_over", "worktree.discarded"]
-    seen = call("pool_get_review", agent_id="smith")["seen"]
-    assert call("pool_approve_work", agent_id="smith", seen=seen)["state"] == "waiting", "the person goes on with it"
+    assert told("worktree.discarded") == ["worktree.discarded"]
 
 
 def test_an_agent_ends_only_with_its_work(make: Make) -> None:

@@ -131,17 +131,6 @@ def test_what_a_person_approved_is_published_and_nothing_later(submitted: Handof
     assert git(remote, "ls-tree", "--name-only", row.branch) == "cart.py\nlater.py"
 
 
-def test_work_that_a_person_took_over_and_approved_is_published(submitted: Handoff, look: Look, tmp_path: Path) -> None:
-    remote, row = tmp_path / "remotes" / "acme" / "shop.git", PoolWorktree.objects.get()
-    assert runner.run(CONTROL, OPERATOR, "pool_take_over_work", {"agent_id": "smith"})["ok"]
-    (Path(row.path) / "mine.py").write_text("mine = True\n")
-    approve()
-    (Path(row.path) / "later.py").write_text("unseen = True\n")
-    again(look)
-    assert git(remote, "ls-tree", "--name-only", row.branch) == "cart.py\nmine.py"
-    assert ForgeIssue.objects.get().last_error is None
-
-
 @pytest.mark.parametrize("whose", ["an agent's", "an earlier handoff's"])
 def test_not_each_entry_of_the_lane_is_a_persons_approval_of_it(submitted: Handoff, whose: str) -> None:
     approve()

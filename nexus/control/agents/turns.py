@@ -61,7 +61,6 @@ _waiting = Select(
             (Q(due_at=None) | Q(due_at__lte=Slot("moment"))) & Q(pk__in=_firsts)
             | Q(pk__in=_firsts.filter(awaited_until__gt=Slot("moment"))),
             agent__machine=Slot("machine"),
-            agent__paused_at=None,
         )
         .order_by("pk")
         .values_list("pk", "agent_id", _top_of_sender, "agent__runner", "awaited_until")
@@ -84,10 +83,6 @@ _claimable = Select(  # what another transaction changes now is not waited for
         .select_related("agent")
         .filter(~Exists(_taken_of), pk=Slot("pk"), status=TurnStatus.QUEUED)
     )
-)
-# Until the transaction ends, nobody pauses the agent.
-_unpaused = Select(
-    lambda: PoolAgent.objects.select_for_update(no_key=True).filter(pk=Slot("pk"), paused_at=None).values_list("pk")
 )
 _taken = Select(
     lambda: Turn.objects.select_related("agent").filter(pk=Slot("pk"), status=TurnStatus.RUNNING, epoch=Slot("epoch"))
@@ -393,23 +388,6 @@ def cancel_all(agent: PoolAgent, by: str | None, moment: datetime) -> None:
         _cancel(turn, by, moment)
 
 
-def pause(agent: PoolAgent, by: str, moment: datetime) -> None:
-    """Let an agent's turns wait until `unpause`, and request the end of the one that runs. Call it inside a
-    transaction."""
-    open_ones = Turn.objects.open().select_related("agent").filter(agent=agent)
-    list(open_ones.select_for_update(of=("self",)).order_by("pk"))  # in the order of whoever ends a turn
-    agent.paused_at, agent.paused_by = moment, by
-    agent.save(update_fields=["paused_at", "paused_by"])
-    for turn in open_ones.filter(status=TurnStatus.RUNNING):  # one that was claimed meanwhile, too
-        _cancel(turn, by, moment)
-
-
-def unpause(agent: PoolAgent) -> None:
-    """Let an agent's turns begin again. Call it inside a transaction."""
-    agent.paused_at = agent.paused_by = None
-    agent.save(update_fields=["paused_at", "paused_by"])
-
-
 def _cancel(turn: Turn, by: str | None, moment: datetime) -> None:
     if turn.status == TurnStatus.QUEUED:
         _settle(turn, Ended(TurnStatus.CANCELLED), moment)
@@ -420,9 +398,9 @@ def _cancel(turn: Turn, by: str | None, moment: datetime) -> None:
 
 
 def waiting(ways: Mapping[str, str | None] | None = None, machine: str = HUB) -> list[tuple[str, str, str | None]]:
-    """Return the oldest queued turn of each agent of a machine, unless it is due later, its agent is paused or its
-    runner is out; then the oldest that somebody waits for. A row has its id, the pool_agent_id, and the agent that sent
-    it. `ways` are those of `outages`, if they are known."""
+    """Return the oldest queued turn of each agent of a machine, unless it is due later or its runner is out; then the
+    oldest that somebody waits for. A row has its id, the pool_agent_id, and the name of the agent at the top of the
+    family that sent it, None for operators. `ways` are those of `outages`, if they are known."""
     moment = now()
     ways = outages.ways(moment) if ways is None else ways
     found: dict[str, tuple[str, str, str | None]] = {}  # by agent
@@ -448,8 +426,8 @@ def claim(
     ways: Mapping[str, str | None] | None = None,
     own: Incarnation | None = None,
 ) -> Turn | None:
-    """Start a queued turn of an agent that has no running one; None if that is no longer so, if the agent is paused,
-    and if a budget is spent: then all turns that wait for the agent end.
+    """Start a queued turn of an agent that has no running one; None if that is no longer so, and if a budget is
+    spent: then all turns that wait for the agent end.
 
     `own` is the machine that runs it: None if the agent is another machine's, and if this incarnation is over.
     `stored` is the turn if the same transaction has stored it, and `ways` are those of `outages` that it has read: they
@@ -461,8 +439,6 @@ def claim(
             return None
         turn = stored or _claimable.first(pk=turn_id)
         if turn is None or (own is not None and turn.agent.machine != own.machine):
-            return None
-        if _unpaused.first(pk=turn.agent.pk) is None:
             return None
         usual = turn.agent.runner
         ways = outages.ways(moment) if ways is None else ways

@@ -16,7 +16,6 @@ from django.db.models import Exists, OuterRef
 
 from coordination.ids import new_id
 from coordination.paths import workspace_id_of
-from handoffs import leases
 from inbox.lanes import MAX_ATTEMPTS
 from inbox.models import ARRIVALS
 from nexus.control.agents import turns, wakeups
@@ -28,7 +27,6 @@ from nexus.core.clock import now
 from nexus.core.contributions import WakeReason
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.database.store import write
-from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
 
 log = logging.getLogger(__name__)
@@ -104,17 +102,14 @@ def resume(agent_id: str, by: str) -> PoolAgent:
 
 
 def renew() -> None:
-    """Renew the leases of the mail of open turns, and of the handoffs that people took over."""
-    moment = now()
-    wakeups.renew_mail(moment)
-    taken = PoolWorktree.objects.filter(taken_handoff__isnull=False)
-    leases.keep([str(row.taken_handoff) for row in taken.only("taken_handoff")], OPERATOR_AGENT, moment)
+    """Renew the leases of the mail of open turns."""
+    wakeups.renew_mail(now())
 
 
 def _free() -> PoolAgentQuerySet:
     """Return the agents that may be woken and have no open turn."""
     at_work = Turn.objects.open().filter(agent=OuterRef("pk"))
-    return PoolAgent.objects.living().exclude(wake_on=[]).filter(~Exists(at_work), paused_at=None)
+    return PoolAgent.objects.living().exclude(wake_on=[]).filter(~Exists(at_work))
 
 
 _all_free = Select(_free)

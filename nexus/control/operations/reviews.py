@@ -1,4 +1,4 @@
-"""Operations on the review of finished work: people comment, send, approve, take over and abandon; agents answer."""
+"""Operations on the review of finished work: people comment, send, approve and abandon; agents answer."""
 
 from __future__ import annotations
 
@@ -139,7 +139,6 @@ def _waiting_task(each: FinishedTask) -> WaitingTask:
 
 class Review(WorktreeDiff, Checked):
     agent_ended: bool
-    taken_by: Annotated[str | None, Field(description="The operator who took it over; its agent is paused.")]
     summary: Annotated[str, Field(description="What the agent said last.")]
     run_id: Annotated[str | None, Field(description="The run in which it said so.")]
     handoff: WorkOf | None
@@ -159,7 +158,6 @@ def pool_get_review(p: OfWorktree, caller: Caller) -> Review:
     data: Review = {
         **worktree_diff(shown.row, shown.survey),
         "agent_ended": shown.row.agent.ended_at is not None,
-        "taken_by": shown.row.agent.paused_by,
         "summary": shown.summary,
         "run_id": shown.run.pk if shown.run else None,
         "handoff": _work_of(shown.handoff),
@@ -279,48 +277,6 @@ def pool_approve_work(p: Approve, caller: Caller) -> Approved:
         operator=operator_behind(caller),
     )
     return {**merge_row(entry), "accepted": handoff.pk if handoff else None}
-
-
-@operation(OfWorktree, *REFUSALS, guards=(OPERATORS_ONLY, IN_POOL), tool=False)
-def pool_take_over_work(p: OfWorktree, caller: Caller) -> WorktreeRow:
-    """Go on with an agent's work yourself: the agent pauses, its worktree is yours, at `path`, and so is its
-    handoff."""
-    return worktree_row(
-        reviews.take_over(agent_id=p.agent_id, worktree_id=p.worktree_id, operator=operator_behind(caller))
-    )
-
-
-class GiveBack(OfWorktree):
-    text: Annotated[str, Field(max_length=LONGEST_TEXT, description="What you did, and what is left.")] = ""
-
-
-class GivenBack(WorktreeRow):
-    run_id: Annotated[str, Field(description="The run that tells the agent.")]
-    handoff_id: Annotated[str | None, Field(description="The handoff that the agent has again.")]
-    claim_epoch: int | None
-
-
-@operation(
-    GiveBack,
-    *DECIDING,
-    ControlCode.POOL_FULL,
-    guards=(OPERATORS_ONLY, IN_POOL),
-    tool=False,
-    slow=True,
-    takes_minutes=True,
-    own_transaction=True,
-)
-def pool_give_back_work(p: GiveBack, caller: Caller) -> GivenBack:
-    """Give work that you took over back to its agent: its runs go on, and its handoff is its own again."""
-    row, turn, handoff = reviews.give_back(
-        agent_id=p.agent_id, worktree_id=p.worktree_id, words=p.text, operator=operator_behind(caller)
-    )
-    return {
-        **worktree_row(row),
-        "run_id": turn.pk,
-        "handoff_id": handoff.pk if handoff else None,
-        "claim_epoch": handoff.claim_epoch if handoff else None,
-    }
 
 
 class Abandon(OfWorktree):

@@ -1,4 +1,4 @@
-"""The review of finished work: people comment on an agent's worktree, and approve it, send it back, or take it over.
+"""The review of finished work: people comment on an agent's worktree, and approve it, send it back, or abandon it.
 
 Comments are drafts until all of them are sent as one message, to the agent that holds the work. Approval is of the
 content that a person saw: it is refused for any other.
@@ -31,7 +31,6 @@ from coordination.ids import new_id
 from coordination.models import Event
 from coordination.services import workspaces
 from handoffs import selectors, steering
-from handoffs import services as handoffs
 from handoffs.models import HELD, Handoff, HandoffStatus, VerifiedWork
 from handoffs.steps import By, FinishedTask, count_waiting_tasks, finished_tasks, refresh_plan
 from handoffs.verdicts import HANDOFFS
@@ -57,10 +56,9 @@ from nexus.control.worktrees.trees import Survey, named
 from nexus.control.worktrees.worktrees import refusal
 from nexus.core import unified_diff
 from nexus.core.background_work import Work
-from nexus.core.clock import iso, now
+from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.core.limits import within_limit
-from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 
 MOST_FORMER = 20  # handoffs of an ended agent that are looked for with others
@@ -332,9 +330,8 @@ def approve(
     if survey.why_not:
         raise refusal(f"{survey.why_not}; put it into the merge lane, which sends it back to its agent")
     _check_seen(row, survey, unseen)
-    taken = _taken(row)
-    handoff = taken or handoffs_of([row.agent]).get(row.agent.pk)
-    if handoff is not None and taken is None and handoff.status != HandoffStatus.SUBMITTED:
+    handoff = handoff_of(row)
+    if handoff is not None and handoff.status != HandoffStatus.SUBMITTED:
         handoff = None
     if handoff is not None:
         refresh_plan(workspaces.directory_of(handoff.workspace), handoff.pk)
@@ -345,15 +342,6 @@ def approve(
             raise NexusError(
                 Code.INVALID_TRANSITION, f"{count_in_words(drafts)} on it: not sent yet. Send or remove them first."
             )
-        if taken is not None:
-            handoffs.complete(
-                project_root=taken.workspace.root_realpath,
-                handoff_id=taken.pk,
-                agent_id=OPERATOR_AGENT,
-                result=f"{operator} went on with the work of {agent_id}, on {row.branch}, and approved it.",
-                claim_epoch=taken.claim_epoch,
-            )
-        PoolWorktree.objects.filter(pk=row.pk).update(taken_handoff=None)
         if handoff is not None and (current := selectors.get_handoff(handoff.pk)).status == HandoffStatus.SUBMITTED:
             HANDOFFS.accept(current, By(operator=operator))
 
@@ -378,100 +366,9 @@ def by_directory(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(top + slash for top, slash, _ in (name.partition("/") for name in names)))
 
 
-def take_over(*, agent_id: str, worktree_id: str | None, operator: str) -> PoolWorktree:
-    """Pause the agent, and keep its worktree for a person to go on with. A turn that runs is cancelled, others wait. A
-    handoff that the agent holds or submitted becomes the operators', so that a late result of the agent is stale.
-
-    Raises NOT_FOUND, and WORKTREE_REFUSED while it is in the merge lane, or if a person has it already.
-    """
-    actor = Actor(operator)
-    found = worktrees.get(actor, agent_id, worktree_id)
-    with write():
-        row = _locked(found.pk)
-        if row.merges.open().exists():
-            raise refusal("it is in the merge lane; withdraw it there first")
-        if row.agent.paused_at is not None:
-            raise refusal(f"{row.agent.paused_by} has taken it over already")
-        moment = now()
-        if row.agent.ended_at is None:
-            turns.pause(row.agent, operator, moment)
-        handoff = handoffs_of([row.agent]).get(row.agent.pk)
-        if handoff is not None:
-            why = f"The work on {row.branch} was taken over in a review."
-            steering.hand(handoff_id=handoff.pk, agent_id=OPERATOR_AGENT, reason=why, operator=operator)
-            row.taken_handoff = handoff.pk
-        row.state = WorktreeState.KEPT
-        row.save(update_fields=["state", "taken_handoff"])
-        row.merges.update(needs_person=False)
-        worktrees.emit("taken_over", actor, row, moment)
-    return row
-
-
-def give_back(
-    *, agent_id: str, worktree_id: str | None, words: str, operator: str
-) -> tuple[PoolWorktree, Turn, Handoff | None]:
-    """Give work that a person took over back to its agent, with a message that says what became of it meanwhile. The
-    turns that waited begin before. Return the turn of that message, and the handoff that is the agent's again.
-
-    Raises NOT_FOUND; INVALID_TRANSITION if nobody has taken it over; WORKTREE_REFUSED where its content cannot be read,
-    or it is being merged; POOL_FULL.
-    """
-    actor = Actor(operator)
-    found, survey = worktrees.look(actor, agent_id, worktree_id)
-    worktrees.record_commits(found, survey)
-    with write():
-        row = _locked(found.pk)
-        if row.agent.paused_at is None or row.agent.ended_at is not None:
-            raise NexusError(Code.INVALID_TRANSITION, f"Nobody has taken over the work on {row.branch}.")
-        if row.merges.open().exists():
-            raise refusal("it is in the merge lane; withdraw it there first")
-        moment, since = now(), row.agent.paused_at
-        handoff = _taken(row)
-        if handoff is not None:
-            why = f"The work on {row.branch} was given back."
-            handoff = steering.hand(handoff_id=handoff.pk, agent_id=row.agent.agent_id, reason=why, operator=operator)
-        content = _returned(row, since, survey, words, handoff, operator)
-        turns.unpause(row.agent)
-        turn = turns.queue(actor, row.agent, content=content, request_id=None, source=SOURCE, moment=moment)
-        row.state, row.taken_handoff = WorktreeState.OPEN, None
-        row.save(update_fields=["state", "taken_handoff"])
-        worktrees.emit("given_back", actor, row, moment)
-    return row, turn, handoff
-
-
 def handoff_of(row: PoolWorktree) -> Handoff | None:
-    """Return the handoff that a worktree is the work of: that went to a person with it, else that its agent works on or
-    submitted last."""
-    return _taken(row) or handoffs_of([row.agent]).get(row.agent.pk)
-
-
-def _taken(row: PoolWorktree) -> Handoff | None:
-    """Return the handoff that went to the operators with a worktree, if they still hold it."""
-    held = Handoff.objects.filter(pk=row.taken_handoff, claimed_by=OPERATOR_AGENT, status__in=HELD)
-    return held.select_related("workspace").first()
-
-
-def _returned(
-    row: PoolWorktree, since: datetime, survey: Survey, words: str, handoff: Handoff | None, operator: str
-) -> str:
-    """Return the message that gives work back to its agent."""
-    changed = "nothing changed" if survey.content == row.content else "what it would merge is another than before"
-    cancelled = Turn.objects.filter(agent=row.agent, cancel_requested_at__gte=since).values_list("pk", flat=True)
-    parts = [
-        f"{operator} took over your work on {row.branch}, in {row.path}, at {iso(since)}, and gives it back to you: "
-        f"{changed}, and it has {survey.commits} commit{'s' * (survey.commits != 1)} to merge, the last one "
-        f"{survey.head}{', and uncommitted changes' if survey.uncommitted else ''}. Look at it "
-        "with git before you go on."
-    ]
-    if words.strip():
-        parts.append(f"{operator}: {words}")
-    if cancelled:
-        parts.append(f"Your run was cancelled for that: {', '.join(cancelled)}.")
-    if handoff is not None:
-        parts.append(
-            f"The handoff {handoff.pk} is yours again: handoff_complete it with claim_epoch {handoff.claim_epoch}."
-        )
-    return "\n\n".join(parts)
+    """Return the handoff that a worktree is the work of: that its agent works on or submitted last."""
+    return handoffs_of([row.agent]).get(row.agent.pk)
 
 
 def abandon(
@@ -547,8 +444,7 @@ def _last_round(row: PoolWorktree) -> str:
 
 
 def _holder(row: PoolWorktree) -> PoolAgent:
-    """Return the agent that holds the work: its own, or one that works in its directory or took over its handoff.
-    Raises WORKTREE_REFUSED."""
+    """Return the agent that holds the work: its own, or one that works in its directory. Raises WORKTREE_REFUSED."""
     if row.agent.ended_at is None:
         return row.agent
     living = PoolAgent.objects.living().order_by("-created_at")

@@ -374,7 +374,7 @@ def _sent_back(entry: WorktreeMerge, row: PoolWorktree, outcome: Outcome) -> boo
     queued, or the work came back before. What changed by others' work waits for its review again."""
     if outcome.cause == ReturnCause.CHANGED:
         return row.state == WorktreeState.OPEN
-    if row.agent.ended_at is not None or row.agent.paused_at is not None or outcome.cause == ReturnCause.REFUSED:
+    if row.agent.ended_at is not None or outcome.cause == ReturnCause.REFUSED:
         return False
     try:
         turns.queue(

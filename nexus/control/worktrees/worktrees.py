@@ -254,8 +254,7 @@ def decided(actor: Actor, agent_id: str, worktree_id: str | None, verb: str) -> 
 def _settle(row: PoolWorktree, state: WorktreeState, actor: Actor) -> None:
     moment = now()
     with write():
-        ended = {"taken_handoff": None} if state == WorktreeState.DISCARDED else {}
-        PoolWorktree.objects.filter(pk=row.pk).update(state=state, **ended)
+        PoolWorktree.objects.filter(pk=row.pk).update(state=state)
         row.merges.update(needs_person=False)
         emit(state.value, actor, row, moment)
 

@@ -78,21 +78,6 @@ class Command(VerbsCommand):
                 examples=["nexus review approve smith --seen 9d5b…"],
             ),
             Verb(
-                "take-over",
-                operation="pool_take_over_work",
-                words=[AGENT],
-                options=["worktree_id"],
-                asks="Pause {agent_id}, and go on with its work yourself?",
-                examples=["nexus review take-over smith"],
-            ),
-            Verb(
-                "give-back",
-                operation="pool_give_back_work",
-                words=[AGENT],
-                options=["text", "worktree_id"],
-                examples=['nexus review give-back smith --text "I renamed it. The tests are left."'],
-            ),
-            Verb(
                 "abandon",
                 operation="pool_abandon_work",
                 words=[AGENT],
@@ -107,9 +92,7 @@ class Command(VerbsCommand):
         if options["json"]:
             return self.show(options, data)
         of, checks = data["handoff"], data["checks"]
-        facts = {
-            name: data[name] for name in ("agent_id", "branch", "path", "origin", "state", "taken_by", "seen", "run_id")
-        }
+        facts = {name: data[name] for name in ("agent_id", "branch", "path", "origin", "state", "seen", "run_id")}
         facts["handoff"] = f"{of['title']}, {of['status']}" if of else None
         facts["cannot_be_merged"] = data["why_not"] or None
         facts["brings"] = (
