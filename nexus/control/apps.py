@@ -40,7 +40,6 @@ class ControlConfig(NexusAppConfig):
         "pool_list_reviews": "nexus review",
         "pool_get_review": "nexus review show",
         "pool_add_comment": "nexus review comment",
-        "pool_edit_comment": "nexus review edit",
         "pool_remove_comment": "nexus review remove",
         "pool_send_comments": "nexus review send",
         "pool_approve_work": "nexus review approve",

@@ -207,25 +207,20 @@ class OfComment(Params):
     comment_id: Id
 
 
-class EditComment(OfComment):
-    text: Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)]
-
-
-OF_DRAFT = (Code.VALIDATION_ERROR, Code.NOT_FOUND, Code.INVALID_TRANSITION)
-
-
-@operation(EditComment, *OF_DRAFT, Code.CONTENT_TOO_LARGE, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
-def pool_edit_comment(p: EditComment, caller: Caller) -> CommentRow:
-    """Change the text of a comment that is not sent yet."""
-    return _comment_row(reviews.edit(comment_id=p.comment_id, text=p.text))
-
-
 class CommentRemoved(TypedDict):
     comment_id: str
     removed: bool
 
 
-@operation(OfComment, *OF_DRAFT, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
+@operation(
+    OfComment,
+    Code.VALIDATION_ERROR,
+    Code.NOT_FOUND,
+    Code.INVALID_TRANSITION,
+    guards=(OPERATORS_ONLY,),
+    tool=False,
+    destructive=True,
+)
 def pool_remove_comment(p: OfComment, caller: Caller) -> CommentRemoved:
     """Delete a comment that is not sent yet."""
     reviews.remove(comment_id=p.comment_id)

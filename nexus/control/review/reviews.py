@@ -252,17 +252,6 @@ def comment(
     return drafted
 
 
-def edit(*, comment_id: str, text: str) -> ReviewComment:
-    """Change the text of a draft. Raises NOT_FOUND, VALIDATION_ERROR, INVALID_TRANSITION once it is sent."""
-    check_text(text)
-    with write():
-        draft = _draft(comment_id)
-        draft.text = text
-        _within_message([draft if each.pk == draft.pk else each for each in _drafts(draft.worktree)], draft.worktree)
-        draft.save(update_fields=["text"])
-    return draft
-
-
 def remove(*, comment_id: str) -> ReviewComment:
     """Delete a draft. Raises NOT_FOUND, and INVALID_TRANSITION once it is sent."""
     with write():

@@ -51,12 +51,6 @@ class Command(VerbsCommand):
                 examples=['nexus review comment smith "Rename this." --path src/main.py --line 12'],
             ),
             Verb(
-                "edit",
-                operation="pool_edit_comment",
-                words=[COMMENT, Option("text", spelled="TEXT", help="What you say instead.")],
-                examples=['nexus review edit comment_… "Rename both."'],
-            ),
-            Verb(
                 "remove",
                 operation="pool_remove_comment",
                 words=[COMMENT],
