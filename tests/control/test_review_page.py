@@ -8,8 +8,10 @@ from pathlib import Path
 from django.test import Client as Browser
 
 from nexus.control.models import PoolAgent, PoolWorktree, ReviewComment, Turn
+from nexus.control.toolset import CONTROL
+from nexus.core.operations import runner
 from tests.control.played_git import played_git, repository
-from tests.control.test_reviews import Make, make, works
+from tests.control.test_reviews import Make, as_agent, make, works
 from tests.control.test_worktrees import pool
 from tests.pages import shown
 
@@ -49,7 +51,9 @@ def test_a_person_comments_sends_and_approves(committed: None, make: Make, brows
     assert "not sent yet" in shown(browser.post(f"{address()}approve/", {"seen": seen}, follow=True))
     assert "sent back" in act(browser, "pool_send_comments", tree.pk)
     assert Turn.objects.filter(source="review").count() == 1
-    works("smith", says=f"{first.pk}: done – renamed")
+    works("smith")
+    said = {"comment_id": first.pk, "outcome": "done", "words": "renamed"}
+    assert runner.run(CONTROL, as_agent("smith"), "pool_review_answer", said)["ok"]
     page = shown(browser.get(address()))
     assert "renamed" in page and ">done<" in page
     (place / "notes.txt").write_text("three\n")

@@ -316,7 +316,7 @@ def test_comments_are_sent_as_one_message_with_the_lines_that_they_are_about(mak
     assert waiting() == ["smith"]
 
 
-def test_an_agent_says_what_became_of_each_comment_with_the_tool_or_in_its_answer(make: Make) -> None:
+def test_an_agent_says_what_became_of_each_comment(make: Make) -> None:
     make("smith", notes="two\n")
     make("other", notes="two\n")
     done, declined, silent = (comment(text=text)["comment_id"] for text in "abc")
@@ -328,7 +328,7 @@ def test_an_agent_says_what_became_of_each_comment_with_the_tool_or_in_its_answe
     for caller in (as_agent("other"), OPERATOR):
         error = refused("pool_review_answer", caller, comment_id=declined, outcome="done")
         assert error["details"]["rule"] == "recipient"
-    works("smith", says=f"Well.\n- **{declined}**: Declined – it is right\n{done}: asked: what?\nBye")
+    does("pool_review_answer", as_agent("smith"), comment_id=declined, outcome="declined", words="It is right.")
     found = {each["comment_id"]: each for each in call("pool_get_review", agent_id="smith")["comments"]}
     assert [(found[pk]["outcome"], found[pk]["words"]) for pk in (done, declined, silent)] == [
         ("done", "Renamed."),

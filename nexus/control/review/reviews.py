@@ -6,7 +6,6 @@ content that a person saw: it is refused for any other.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +17,6 @@ from django.db.models import Count, Exists, OuterRef, Q
 
 from coordination import comments as comments_rules
 from coordination.comments import (
-    LONGEST_WORDS,
     check_draft,
     check_room,
     check_text,
@@ -28,7 +26,6 @@ from coordination.comments import (
     quoted,
 )
 from coordination.ids import new_id
-from coordination.models import Event
 from coordination.services import workspaces
 from handoffs import selectors, steering
 from handoffs.models import HELD, Handoff, HandoffStatus, VerifiedWork
@@ -61,13 +58,11 @@ from nexus.core.database.store import write
 from nexus.core.limits import within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 
-MOST_FORMER = 20  # handoffs of an ended agent that are looked for with others
 AROUND = 3  # lines of the hunk before and after those that a comment is about
 MOST_LINES, LINE, QUOTE = 200, 500, 8_000  # of a quote: lines, characters of a line, and in all
 EVERY = Q()
 ASKED = 20  # files that the page lists one by one for a person to tick; of more, their directories
 SOURCE = "review"  # of the turns
-SAID = re.compile(r"^\W*(comment_[0-9a-f]{32})\W+(done|declined|asked)\b[\s:.,–—-]*(.*)$", re.IGNORECASE)
 
 
 class Waiting(NamedTuple):
@@ -168,26 +163,8 @@ def show(agent_id: str, worktree_id: str | None, operator: str) -> Shown:
 
 
 def comments(row: PoolWorktree) -> tuple[list[ReviewComment], int]:
-    """Return the newest comments on a worktree, in their order, and how many older ones there are. An agent without the
-    tool says what became of one in a line of its answer."""
-    found, older = latest(row.comments.all())
-    asked = {comment.run_id for comment in found if comment.run_id and comment.outcome is None}
-    answers = {turn.pk: turn for turn in Turn.objects.filter(pk__in=asked, answer__isnull=False)}
-    said = {pk: _outcomes(turn.answer or "") for pk, turn in answers.items()}
-    for comment in found:
-        if comment.outcome is None and comment.run_id in said and comment.pk in said[comment.run_id]:
-            comment.outcome, comment.words = said[comment.run_id][comment.pk]
-            comment.answered_at = answers[comment.run_id].ended_at
-    return found, older
-
-
-def _outcomes(answer: str) -> dict[str, tuple[str, str]]:
-    """Return what an answer says of comments, by their ids."""
-    found = {}
-    for line in answer.splitlines():
-        if (said := SAID.match(line[:LONGEST_WORDS])) is not None:
-            found[said[1].lower()] = (said[2].lower(), said[3].strip())
-    return found
+    """Return the newest comments on a worktree, in their order, and how many older ones there are."""
+    return latest(row.comments.all())
 
 
 @dataclass(frozen=True)
@@ -436,25 +413,13 @@ def _holder(row: PoolWorktree) -> PoolAgent:
     """Return the agent that holds the work: its own, or one that works in its directory. Raises WORKTREE_REFUSED."""
     if row.agent.ended_at is None:
         return row.agent
-    living = PoolAgent.objects.living().order_by("-created_at")
-    for agent in living:
+    for agent in PoolAgent.objects.living().order_by("-created_at"):
         if rules.within(agent.cwd, (row.path,)):
             return agent
-    taken = Handoff.objects.filter(pk__in=_former_handoffs(row), status__in=HELD).values_list("claimed_by", flat=True)
-    successor = living.filter(agent_id__in=list(taken)).first()
-    if successor is None:
-        raise refusal(
-            f"{row.agent.agent_id!r} has ended, and no agent goes on with its work; create one whose directory is "
-            f"{row.path}, and send again, or take the work over yourself"
-        )
-    return successor
-
-
-def _former_handoffs(row: PoolWorktree) -> list[str]:
-    """Return the last handoffs that a worktree's agent claimed, as the log has them."""
-    claimed = Event.objects.filter(type="handoff.claimed", actor_agent_id=row.agent.agent_id)
-    found = claimed.filter(created_at__gte=row.created_at).order_by("-event_id")
-    return [str(pk) for pk in found.values_list("handoff_id", flat=True)[:MOST_FORMER]]
+    raise refusal(
+        f"{row.agent.agent_id!r} has ended, and no agent goes on with its work; create one whose directory is "
+        f"{row.path}, and send again"
+    )
 
 
 def message(drafts: Sequence[ReviewComment], row: PoolWorktree, agent: PoolAgent) -> str:
@@ -469,8 +434,7 @@ def message(drafts: Sequence[ReviewComment], row: PoolWorktree, agent: PoolAgent
         parts.append(f"{number}. {each.pk}, about {each.where}{quote}\n{each.author}: {each.text}")
     parts.append(
         "Change the worktree accordingly. Then say what became of each comment: pool_review_answer(comment_id, "
-        "outcome, words), whose outcome is done, declined or asked. Without that tool, write a line for each in your "
-        f"answer, such as\n{drafts[0].pk}: done – and what you did"
+        "outcome, words), whose outcome is done, declined or asked."
     )
     return "\n\n".join(parts)
 
