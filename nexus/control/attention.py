@@ -375,7 +375,7 @@ KINDS = (
         "merge",
         15,
         _conflicts,
-        page="pool_worktree",
+        page="pool_review",
         actions=TREES,
     ),
     AttentionKind(
@@ -384,7 +384,7 @@ KINDS = (
         "merge",
         23,
         _returned,
-        page="pool_worktree",
+        page="pool_review",
         actions=("pool_worktree_queue", *TREES),
         command="nexus lane list --which returned",
     ),
@@ -394,7 +394,7 @@ KINDS = (
         "merge",
         24,
         _held,
-        page="pool_worktree",
+        page="pool_review",
         actions=("pool_withdraw_merge",),
         command="nexus lane",
     ),
@@ -474,7 +474,7 @@ KINDS = (
         "account_tree",
         65,
         _left_worktrees,
-        page="pool_worktree",
+        page="pool_review",
         actions=TREES,
     ),
 )
@@ -593,7 +593,7 @@ ACTIONS = (
     _tree("queue", "Put into the merge lane", "put into the merge lane"),
     _tree("merge", "Merge", "merged", undone=_unmerged),
     _tree("keep", "Keep", "kept: what lay there is committed on its branch"),
-    _tree("discard", "Discard…", "discarded", {"changes_too": "Also discard changes that nobody merged"}),
+    _tree("discard", "Discard…", "discarded", {"changes_too": UNMERGED, "lost_too": LOST}),
     *(
         Action(
             operation,
@@ -612,7 +612,7 @@ ACTIONS = (
                 "pool_abandon_work",
                 "Abandon…",
                 "abandoned: a ref keeps the changes",
-                {"lost_too": "Also what no ref can keep"},
+                {"lost_too": LOST},
             ),
         )
     ),

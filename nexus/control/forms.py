@@ -293,13 +293,6 @@ class ApproveForm(forms.Form):
     unseen = PathsField(required=False)
 
 
-class DiscardForm(OperationForm):
-    """Whether to discard a worktree that holds unmerged changes, and what no ref can keep."""
-
-    changes_too = forms.BooleanField(required=False)
-    lost_too = forms.BooleanField(required=False)
-
-
 class PoolFilters(Filters):
     state = choice_field(label="State", choices=[("living", "Living"), ("ended", "Ended")])
     q = words_field("Name, runner or directory")

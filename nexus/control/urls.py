@@ -101,13 +101,6 @@ PAGES = (
     ),
     Page("pool_end", "pool/<id:pool_agent_id>/end/", views.end, words={"pool_destroy_agent": "End on its page"}),
     Page(
-        "pool_worktree",
-        "pool/<id:pool_agent_id>/worktree/",
-        views.worktree,
-        words={"pool_worktree_diff": "the worktree's page"},
-        takes_minutes=True,
-    ),
-    Page(
         "reviews",
         "review/",
         views.reviews,
@@ -122,7 +115,11 @@ PAGES = (
         "pool_review",
         "review/<id:pool_agent_id>/",
         views.review,
-        words={"pool_get_review": "the work's page", "pool_add_comment": "Add the comment on the work's page"},
+        words={
+            "pool_get_review": "the work's page",
+            "pool_worktree_diff": "the work's page",
+            "pool_add_comment": "Add the comment on the work's page",
+        },
         takes_minutes=True,
     ),
     Page(
@@ -142,34 +139,6 @@ PAGES = (
         words={"pool_list_merges": "the page Merge lane"},
         about="Work of worktrees on its way into a branch: what waits, what runs, and what came back.",
         position=3,
-    ),
-    Page(
-        "pool_queue",
-        "pool/<id:pool_agent_id>/worktree/queue/",
-        views.queue,
-        words={"pool_worktree_queue": "Put into the merge lane on the worktree's page"},
-        takes_minutes=True,
-    ),
-    Page(
-        "pool_merge",
-        "pool/<id:pool_agent_id>/worktree/merge/",
-        views.merge,
-        words={"pool_worktree_merge": "Merge on the worktree's page"},
-        takes_minutes=True,
-    ),
-    Page(
-        "pool_keep",
-        "pool/<id:pool_agent_id>/worktree/keep/",
-        views.keep,
-        words={"pool_worktree_keep": "Keep on the worktree's page"},
-        takes_minutes=True,
-    ),
-    Page(
-        "pool_discard",
-        "pool/<id:pool_agent_id>/worktree/discard/",
-        views.discard,
-        words={"pool_worktree_discard": "Discard on the worktree's page"},
-        takes_minutes=True,
     ),
     Page("pool_agent", "pool/<id:pool_agent_id>/", views.agent, words={"pool_send": "Send on its page"}),
 )

@@ -69,7 +69,6 @@ from nexus.control.worktrees import worktrees
 from nexus.core.apps import actions
 from nexus.core.clock import now
 from nexus.core.operations.errors import NexusError
-from nexus.core.operations.replies import Body
 from nexus.web import difference
 from nexus.web.page import form_only, operate, posted, render
 from nexus.web.templatetags.nexus import plain
@@ -358,67 +357,6 @@ def _described(runner: Runner) -> str:
             return "plays a script, no model answers"
 
 
-BACK = partial(redirect, "admin:pool_worktree")
-
-
-def worktree(request: HttpRequest, pool_agent_id: str) -> TemplateResponse:
-    """Show what the merge of an agent's worktree would change, and the actions on it."""
-    return _worktree_page(request, _worktree_of(pool_agent_id))
-
-
-def _worktree_page(request: HttpRequest, row: PoolWorktree, **more: Any) -> TemplateResponse:
-    on = ControlSettings.current().control
-    changes, answer = None, {}
-    if on and row.state != WorktreeState.DISCARDED:
-        answer = _operate(request, row, "diff").get("data", {})
-        changes = difference.read(answer["diff"], answer["changes"]) if answer else None
-    response = render(
-        request,
-        "control/pool_worktree.html",
-        f"Worktree of {plain(row.agent.agent_id)}",
-        tree=row,
-        agent=row.agent,
-        kept_ref=worktrees.kept_ref(row),
-        on=on,
-        changes=changes,
-        why_not=answer.get("why_not", ""),
-        brought=answer.get("brought", []),
-        view=difference.view_of(request),
-        files=len(answer.get("files", ())),
-        truncated=answer.get("truncated", False),
-        running=monitoring.is_running(row.agent),
-        **more,
-    )
-    difference.remember_view(request, response)
-    return response
-
-
-@form_only(BACK)
-def merge(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
-    """Merge the worktree into its origin; if there are conflicts, show them and merge nothing."""
-    row = _worktree_of(pool_agent_id)
-    envelope = _operate(request, row, "merge")
-    if envelope["ok"]:
-        answer = envelope["data"]
-        if answer["conflicts"]:
-            return _worktree_page(request, row, conflicts=answer["conflicts"])
-        if answer["merged"]:
-            messages.success(
-                request, f"Merged into {plain(row.origin)}, as {answer['commit'][:12]}. {answer['warning']}"
-            )
-        else:
-            messages.info(request, f"There was nothing to merge: it would change nothing in {plain(row.origin)}.")
-    return redirect("admin:pool_worktree", row.agent.pk)
-
-
-@form_only(BACK)
-def queue(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
-    """Put the worktree into the merge lane."""
-    row = _worktree_of(pool_agent_id)
-    envelope = _operate(request, row, "queue", "It waits in the merge lane.")
-    return redirect("admin:lane") if envelope["ok"] else redirect("admin:pool_worktree", row.agent.pk)
-
-
 def reviews(request: HttpRequest) -> TemplateResponse:
     """Show the work that waits for review, in its order."""
     rows = reviewing.desk()[:SHOWN]
@@ -508,35 +446,6 @@ def lane(request: HttpRequest) -> TemplateResponse:
 
 
 LANES = (("open", "Waits, in this order"), ("returned", "Came back"), ("merged", "Merged"))
-
-
-@form_only(BACK)
-def keep(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
-    """Commit the worktree's changes on its branch, and keep both."""
-    row = _worktree_of(pool_agent_id)
-    _operate(request, row, "keep", f"What lay there is committed on {plain(row.branch)}, and stays.")
-    return redirect("admin:pool_worktree", row.agent.pk)
-
-
-@form_only(BACK)
-def discard(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
-    """Remove the worktree and its branch; unmerged changes need a second confirmation."""
-    row, form = _worktree_of(pool_agent_id), DiscardForm(request.POST)
-    form.full_clean()
-    envelope = _operate(request, row, "discard", "The worktree and its branch are removed.", form)
-    if not envelope["ok"] and form.errors:
-        return _worktree_page(request, row, refusal=form)
-    return redirect("admin:pool_agent" if envelope["ok"] else "admin:pool_worktree", row.agent.pk)
-
-
-def _operate(
-    request: HttpRequest, row: PoolWorktree, verb: str, done: str = "", form: DiscardForm | None = None
-) -> Body:
-    """Call a worktree operation and show the result. The worktree is named by its id, because another agent may have
-    the name."""
-    named = {"agent_id": row.agent.agent_id, "worktree_id": row.pk}
-    given = form.cleaned_data if form else {}
-    return operate(CONTROL, request, f"pool_worktree_{verb}", done, form, **named, **given)
 
 
 def _worktree_of(pool_agent_id: str) -> PoolWorktree:

@@ -55,7 +55,7 @@ def open_agent(page: Page, agent_id: str) -> None:
 
 
 def open_diff(page: Page, agent_id: str) -> str:
-    """Open the page of an agent's worktree, and return its address."""
+    """Open the page of an agent's work, and return its address."""
     open_agent(page, agent_id)
     address = page.get_by_role("link", name="What it changed").get_attribute("href") or ""
     watch(page, address)
@@ -253,9 +253,10 @@ def test_without_scripts_one_sends_ends_and_discards(
         page.get_by_role("button", name="End the agent").click()
         expect(page.locator("#about")).to_contain_text("ended")
         page.get_by_role("link", name="What it changed").click()
-        page.get_by_role("button", name="Discard it").click()
-        page.get_by_role("button", name="Discard the changes, too").click()
-        expect(page.locator("#worktree")).to_contain_text("discarded")
+        page.get_by_role("button", name="Discard…").click()
+        page.get_by_label("Also discard changes that nobody merged").check()
+        page.get_by_role("button", name="Discard").click()
+        expect(page.get_by_text("was discarded")).to_be_visible()
     assert not tree.exists()
 
 
@@ -286,7 +287,7 @@ def test_it_is_readable_fits_every_window_and_runs_nothing_that_an_agent_says(
         "/admin/pool/",
         link,
         forge,
-        f"{forge}worktree/",
+        forge.replace("/pool/", "/review/"),
         "/admin/pool/+new/",
         f"/admin/pool/+new/?parent={name}",
         "/admin/machines/",
@@ -347,7 +348,7 @@ def test_by_keys_alone_one_answers_sends_stops_and_merges(
     expect(page.locator("del code").first).to_have_text("one")
     tab_to(page, "Merge")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("Merged into")).to_be_visible()
+    expect(page.get_by_text("was merged.")).to_be_visible()
     assert (repository / "notes.txt").read_text() == "two\n"
 
 

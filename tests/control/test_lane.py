@@ -407,10 +407,12 @@ def test_work_whose_repository_is_away_waits(make: Make, repository: Path, tmp_p
 def test_pages_and_the_command_show_it(committed: None, make: Make, repository: Path, browser: Browser) -> None:
     place = make("smith", notes="<b>mine</b>\n")
     make("other", notes="theirs\n")
-    address = f"/admin/pool/{PoolWorktree.objects.get(agent__agent_id='other').agent.pk}/worktree/"
-    assert "Put into the merge lane" in shown(browser.get(address))
-    page = shown(browser.post(f"{address}queue/", follow=True))
-    assert "It waits in the merge lane" in page and "nexus/other" in page and "waiting" in page
+    row = PoolWorktree.objects.get(agent__agent_id="other")
+    assert "Put into the merge lane" in shown(browser.get(f"/admin/review/{row.agent.pk}/"))
+    page = shown(
+        browser.post("/admin/act/", {"do": f"pool_worktree_queue {row.pk}", "next": "/admin/lane/"}, follow=True)
+    )
+    assert "was put into the merge lane" in page and "nexus/other" in page and "waiting" in page
     merge = WorktreeMerge.objects.get()
     done = {"do": f"pool_withdraw_merge {merge.pk}", "next": "/admin/lane/"}
     assert "withdrawn" in shown(browser.post("/admin/act/", done, follow=True))

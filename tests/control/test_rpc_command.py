@@ -19,7 +19,7 @@ from nexus.control.operations.pool import CreateAgent
 from nexus.core.instance import Holder
 from tests.control.stub import free_port
 
-VERBS = "list create destroy send cancel status messages logs compact runners detect discover shutdown".split()
+VERBS = "list create destroy send cancel status messages compact detect shutdown".split()
 
 
 @pytest.mark.parametrize(

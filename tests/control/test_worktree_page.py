@@ -1,4 +1,4 @@
-"""The page of a worktree: what an agent changed, merged, kept or discarded by a person."""
+"""What an agent changed, on the page of its work, and merged, kept or discarded by a person there."""
 
 from __future__ import annotations
 
@@ -43,11 +43,13 @@ def place(smith: PoolAgent) -> Path:
 
 
 def look(browser: Browser, agent: PoolAgent) -> str:
-    return shown(browser.get(f"/admin/pool/{agent.pk}/worktree/"))
+    return shown(browser.get(f"/admin/review/{agent.pk}/"))
 
 
 def decide(browser: Browser, agent: PoolAgent, what: str, **form: str) -> str:
-    return shown(browser.post(f"/admin/pool/{agent.pk}/worktree/{what}/", form, follow=True))
+    row = PoolWorktree.objects.get(agent=agent)
+    done = {"do": f"pool_worktree_{what}", "on": row.pk, "next": f"/admin/review/{agent.pk}/", **form}
+    return shown(browser.post("/admin/act/", done, follow=True))
 
 
 def words(page: str) -> str:
@@ -74,24 +76,23 @@ def test_the_agents_page_leads_to_it_and_says_what_became_of_it(
 ) -> None:
     about = f"/admin/pool/{smith.pk}/"
     page = shown(browser.get(about))
-    assert f"{about}worktree/" in page and "nexus/smith" in page
+    assert f"/admin/review/{smith.pk}/" in page and "nexus/smith" in page
     (place / "new.txt").write_text("new\n")
     send("smith")
     turn = take()
     assert "is running a turn" in words(look(browser, smith))
     assert "running a turn" in decide(browser, smith, "merge")
     settle(turn)
-    page = decide(browser, smith, "merge")
-    assert f"Merged into {repository}, as {git(repository, 'rev-parse', 'HEAD')[:12]}" in page
+    assert "“nexus/smith” was merged." in decide(browser, smith, "merge")
     assert (repository / "new.txt").read_text() == "new\n" and ">merged<" in shown(browser.get(about))
-    assert "There was nothing to merge" in decide(browser, smith, "merge"), "the agent may change more"
+    assert "There is nothing to merge" in decide(browser, smith, "merge"), "the agent may change more"
     pool("pool_destroy_agent", agent_id="smith")
-    assert "/worktree/merge/" not in look(browser, smith)
-    decide(browser, smith, "discard")
+    assert "pool_worktree_merge" not in look(browser, smith)
+    decide(browser, smith, "discard", asked="1")
     page = shown(browser.get(about))
-    assert ">discarded<" in page and f"{about}worktree/" not in page
+    assert ">discarded<" in page and f"/admin/review/{smith.pk}/" not in page
     page = look(browser, smith)
-    assert ">discarded<" in page and "<button" not in page.split("<main")[-1].split("</main")[0].split("About")[1]
+    assert ">discarded<" in page and "pool_worktree_" not in page
 
 
 def test_it_tells_the_files_in_conflict_and_merges_nothing_then(
@@ -101,9 +102,9 @@ def test_it_tells_the_files_in_conflict_and_merges_nothing_then(
     (place / "new.txt").write_text("new\n")
     (repository / "notes.txt").write_text("theirs\n")
     git(repository, "commit", "--quiet", "--all", "-m", "Theirs")
-    page = decide(browser, smith, "merge")
-    assert "Nothing was merged: 1 file in conflict" in words(page)
-    assert re.findall(r'nx-strong nx-lines">([\w.]+)</bdi>\s*<span[^>]*>conflict', page) == ["notes.txt"]
+    page = words(decide(browser, smith, "merge"))
+    assert "“nexus/smith” was not merged: 1 file is in conflict." in page
+    assert "changed the same places of 'notes.txt'" in page
     assert (repository / "notes.txt").read_text() == "theirs\n" and not (repository / "new.txt").exists()
     assert git(repository, "status", "--porcelain") == ""
 
@@ -113,15 +114,15 @@ def test_it_keeps_what_lay_there_and_asks_before_it_throws_away_what_was_not_mer
 ) -> None:
     (place / "new.txt").write_text("precious\n")
     page = decide(browser, smith, "keep")
-    assert "committed on nexus/smith" in page and ">kept<" in page
+    assert "“nexus/smith” was kept" in page and ">kept<" in page
     assert git(place, "status", "--porcelain") == "" and git(place, "show", "nexus/smith:new.txt") == "precious"
     assert "Discard…" not in look(browser, smith) and "once the agent has ended" in words(look(browser, smith))
-    assert "end it first" in decide(browser, smith, "discard", changes_too="on")
+    assert "end it first" in decide(browser, smith, "discard", asked="1", changes_too="on")
     pool("pool_destroy_agent", agent_id="smith")
-    page = decide(browser, smith, "discard")
-    assert "Discard the unmerged changes?" in page and "precious" in page and (place / "new.txt").exists()
-    page = decide(browser, smith, "discard", changes_too="on")
-    assert "are removed" in page and not place.exists()
+    assert "Also discard changes that nobody merged" in decide(browser, smith, "discard")
+    assert "holds unmerged changes" in decide(browser, smith, "discard", asked="1") and (place / "new.txt").exists()
+    page = decide(browser, smith, "discard", asked="1", changes_too="on")
+    assert "“nexus/smith” was discarded" in page and not place.exists()
 
 
 def test_it_decides_about_the_tree_of_its_own_agent_alone(
@@ -135,7 +136,7 @@ def test_it_decides_about_the_tree_of_its_own_agent_alone(
     assert "old.txt" in look(browser, smith) and "later.txt" not in look(browser, smith)
     decide(browser, smith, "merge")
     assert (repository / "old.txt").exists() and not (repository / "later.txt").exists()
-    decide(browser, smith, "discard")
+    decide(browser, smith, "discard", asked="1")
     assert not place.exists() and Path(later.cwd).exists()
 
 
@@ -147,7 +148,7 @@ def test_it_shows_hostile_names_and_contents_as_the_text_they_are(
     (place / "bytes").write_bytes(bytes(range(256)))
     (place / "latin").write_bytes(b"\xe4\xf6\n")
     (place / "link").symlink_to("/etc/passwd")
-    page = browser.get(f"/admin/pool/{smith.pk}/worktree/").content.decode()
+    page = browser.get(f"/admin/review/{smith.pk}/").content.decode()
     assert "<script>alert" not in page and "<img src=x" not in page and "\u202e" not in page
     said = html.unescape(page)
     for name in ("<script>alert(1)", "⟨U+202E⟩gpj.exe", '"quoted"', "ümlaut", "-rf", "{{ 7*7 }}", "/etc/passwd"):
@@ -176,13 +177,8 @@ def test_it_answers_404_where_there_is_no_worktree(smith: PoolAgent, at_hand: Pa
     pool("pool_create_agent", agent_id="bare", cwd=str(at_hand))
     agent = PoolAgent.objects.get(agent_id="bare")
     assert "Worktree" not in shown(browser.get(f"/admin/pool/{agent.pk}/"))
-    verbs = ("merge", "keep", "discard")
     for key in (agent.pk, "pool_x"):
-        assert browser.get(f"/admin/pool/{key}/worktree/").status_code == 404
-        assert {browser.post(f"/admin/pool/{key}/worktree/{what}/").status_code for what in verbs} == {404}
-    for what in verbs:  # who comes by a form's address is led to the page
-        answer = browser.get(f"/admin/pool/{smith.pk}/worktree/{what}/")
-        assert answer.headers["Location"] == f"/admin/pool/{smith.pk}/worktree/"
+        assert browser.get(f"/admin/review/{key}/").status_code == 404
 
 
 def test_it_asks_no_more_queries_of_more_files(smith: PoolAgent, place: Path, browser: Browser) -> None:
@@ -206,7 +202,7 @@ def test_a_left_worktree_is_merged_kept_or_discarded_where_it_is_listed(
     assert "Worktrees to merge" not in shown(browser.get("/admin/"))
     pool("pool_destroy_agent", agent_id="smith")
     row = PoolWorktree.objects.get()
-    assert f"/admin/pool/{smith.pk}/worktree/" in shown(browser.get("/admin/"))
+    assert f"/admin/review/{smith.pk}/" in shown(browser.get("/admin/"))
     assert "smith left nexus/smith" in (page := words(shown(browser.get("/admin/attention/"))))
     assert all(label in page for label in ("Merge", "Keep", "Discard…"))
     said = act(browser, do=f"pool_worktree_merge {row.pk}")

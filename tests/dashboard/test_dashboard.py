@@ -86,7 +86,7 @@ def addresses(ids: Ids) -> list[str]:
             f"/admin/runs/{ids['run']}/trace/",
         ),
         *("/admin/pool/", "/admin/pool/+new/", f"/admin/pool/{ids['pool_agent']}/"),
-        *(f"/admin/pool/{ids['pool_agent']}/{which}" for which in ("tail/?after=0", "worktree/")),
+        f"/admin/pool/{ids['pool_agent']}/tail/?after=0",
         *("/admin/files/", f"/admin/files/{ids['reservation']}/"),
         *("/admin/timeline/", f"/admin/timeline/?span={ids['open']}.1"),
         *("/admin/plan/", f"/admin/plan/?workspace={ids['workspace']}"),

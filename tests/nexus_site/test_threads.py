@@ -35,7 +35,7 @@ from nexus_site.serving.django import Django
 from tests.control.pool import create
 from tests.control.wire import TOKEN
 
-VERBS = ("", "merge/", "keep/", "discard/")
+VERBS = ("merge", "keep", "discard")
 HUNG = "/hung"  # a directory on a mount whose server is gone
 PATIENCE = 60  # a bound against hanging, not a figure
 
@@ -85,7 +85,7 @@ async def test_a_slow_page_holds_up_no_other_request(gate: threading.Event) -> N
     await stuck
 
 
-@pytest.mark.parametrize("page", ["+new/", *(f"{{key}}/worktree/{verb}" for verb in VERBS)])
+@pytest.mark.parametrize("page", ["pool/+new/", "review/{key}/", *(f"act/minutes/?{verb}" for verb in VERBS)])
 async def test_pages_that_wait_for_git_hold_up_no_other(
     committed: None,
     tmp_path: Path,
@@ -105,13 +105,16 @@ async def test_pages_that_wait_for_git_hold_up_no_other(
         monkeypatch.setattr(trees, name, waits)
     configure(control=True)
     key = await waiting.in_thread(waiting.WRITERS, partial(with_worktree, tmp_path))
-    address = f"/admin/pool/{page.format(key=key)}"
+    row = await PoolWorktree.objects.aget(agent=key)
+    address, _, verb = f"/admin/{page.format(key=key)}".partition("?")
     form = {"agent_id": "bea", "preset": "worker", "model": "rehearsal", "cwd": str(tmp_path), "worktree": "on"}
+    if verb:
+        form = {"do": f"pool_worktree_{verb}", "on": row.pk, "asked": "1"}
     transport = httpx.ASGITransport(app=Hub(), client=("127.0.0.1", 1))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         await client.get("/admin/agents/+new/")  # a form, with its cookie
         token = {"x-csrftoken": client.cookies["csrftoken"]}
-        ask = client.get if page.endswith("worktree/") else partial(client.post, headers=token, data=form)
+        ask = client.get if page.startswith("review/") else partial(client.post, headers=token, data=form)
         stuck = [asyncio.create_task(ask(address)) for _ in range(DJANGO_THREADS + 1)]
         assert await asyncio.to_thread(begun.wait, PATIENCE)
         answer = await asyncio.wait_for(client.get("/admin/help/"), PATIENCE / 2)

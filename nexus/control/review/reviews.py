@@ -43,7 +43,6 @@ from nexus.control.models import (
     TurnStatus,
     WorktreeMerge,
     WorktreeQuerySet,
-    WorktreeState,
 )
 from nexus.control.permissions import rules
 from nexus.control.permissions.members import Actor, refused
