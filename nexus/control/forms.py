@@ -37,19 +37,8 @@ FIELDS = {  # by the rule that a refusal names
 }
 
 
-NEW_AGENT_STEPS = {
-    "project": ("Project", ("agent_id", "cwd", "worktree")),
-    "runner": ("Runner", ("model",)),
-    "rights": ("Rights", ("preset", "allowed_write_paths", "disable_tools")),
-    "work": ("Work", ("initial_message", "wake_on", "wake_tokens")),
-}  # of a new agent: title and fields
-
-
 class NewPoolAgentForm(OperationForm):
-    """An agent to create. The form proposes the name, so that submitting it twice creates one agent.
-
-    Its page shows one step at a time; all steps are parts of one form, so that nothing is lost between them.
-    """
+    """An agent to create. The form proposes the name, so that submitting it twice creates one agent."""
 
     parent_agent_id = forms.CharField(required=False, widget=forms.HiddenInput)
     agent_id = forms.CharField(
@@ -116,13 +105,6 @@ class NewPoolAgentForm(OperationForm):
         if error["code"] == ControlCode.WORKTREE_REFUSED:
             field = "worktree"
         return super().refused({**error, "details": {"field": field}} if field else error)
-
-    @property
-    def step(self) -> str:
-        """The step to show: the first with an error; without one the last, or the first of a form that is not filled
-        in."""
-        wrong = (name for name, (_, names) in NEW_AGENT_STEPS.items() if any(field in self.errors for field in names))
-        return next(wrong, "work" if self.is_bound and not self.errors else "project")
 
     def given(self) -> dict[str, Any]:
         """Return the operation's parameters; empty fields are left out."""

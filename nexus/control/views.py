@@ -25,7 +25,6 @@ from nexus.control.agents.pool import usual_directory
 from nexus.control.attention import actions_for, quick_actions
 from nexus.control.config import ControlSettings
 from nexus.control.forms import (
-    NEW_AGENT_STEPS,
     AnswerForm,
     ApproveForm,
     BudgetForm,
@@ -302,7 +301,7 @@ def new(request: HttpRequest) -> HttpResponse:
         below=plain(below),
         day_tokens=wakeups.WAKE_TOKENS,
     )
-    if form.is_valid() and "check" not in request.POST:  # Enter in a field creates nothing yet
+    if form.is_valid():
         envelope = operate(CONTROL, request, "pool_create_agent", "The agent is created.", form, **form.given())
         made = find(envelope["data"]["agent_id"]) if envelope["ok"] else None
         if made is not None:
@@ -315,8 +314,6 @@ def new(request: HttpRequest) -> HttpResponse:
         "control/pool_form.html",
         "New agent of the pool",
         form=form,
-        steps=[(name, title) for name, (title, _) in NEW_AGENT_STEPS.items()],
-        step=form.step,
         filters=filters,
         on=ControlSettings.current().control,
         wrong=wrong,

@@ -69,15 +69,10 @@ def begin(repository: Path) -> None:
     git(repository, "commit", "--quiet", "-m", "Begin")
 
 
-def to_step(page: Page, title: str) -> None:
-    page.get_by_role("list", name="Steps").get_by_role("link", name=title).click()
-
-
 def test_it_creates_an_agent_and_shows_its_turn_as_it_goes(page: Page, hub: Hub) -> None:
     page.goto("/admin/pool/")
     page.get_by_role("link", name="New agent").click()
     page.get_by_label("Name (with").fill("walker")
-    to_step(page, "Work")
     page.get_by_role("button", name="Create the agent").click()
     expect(page.get_by_text("Nothing was said yet")).to_be_visible()
     page.get_by_label("Message (Markdown)").fill("the *files*")
@@ -188,55 +183,16 @@ def test_the_form_of_a_rule_shows_what_fits_and_writes_it(page: Page, findings: 
 
 def test_the_form_shows_what_fits_the_preset_and_the_runner(page: Page) -> None:
     page.goto("/admin/pool/+new/")
-    to_step(page, "Rights")
     page.get_by_role("radio", name="worker").check()
     expect(page.get_by_label("Writes at and below")).to_be_hidden()
     expect(page.get_by_label("run", exact=True)).to_be_hidden()
     expect(page.get_by_label("grep", exact=True)).to_be_visible()
     page.get_by_role("radio", name="trusted").check()
     expect(page.get_by_label("run", exact=True)).to_be_visible()
-    to_step(page, "Runner")
     expect(page.get_by_text("What limits play:")).to_be_visible()
     expect(page.get_by_text("What limits rehearsal:")).to_be_hidden()
     page.get_by_label("Runner").select_option("rehearsal")
     expect(page.get_by_text("What limits rehearsal:")).to_be_visible()
-
-
-@pytest.mark.parametrize("scripts", [True, False])
-def test_a_new_agent_goes_by_steps_and_loses_nothing(browser: Browser, hub: Hub, scripts: bool) -> None:
-    with browser.new_context(
-        base_url=hub.url, java_script_enabled=scripts, viewport={"width": 390, "height": 800}
-    ) as context:
-        page = context.new_page()
-        page.goto("/admin/pool/+new/")
-        name, directory = page.get_by_label("Name (with"), page.get_by_label("Directory, by its absolute path")
-        made = f"steps-{scripts}"
-        name.fill(made)
-        directory.fill("nowhere")
-        next_step = page.get_by_role("link", name="Next")
-        next_step.click()
-        expect(page.get_by_label("Runner")).to_be_visible()
-        expect(name).to_be_hidden()
-        next_step.click()
-        page.get_by_role("radio", name="worker").check()
-        page.go_back()
-        page.get_by_role("link", name="Back").click()
-        expect(name).to_have_value(made)
-        name.press("Enter")
-        expect(page.get_by_label("First message")).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390 if scripts else True
-        page.get_by_label("First message").fill("Begin")
-        page.get_by_role("button", name="Create the agent").click()
-        expect(directory).to_be_visible()
-        expect(page.get_by_role("alert").first).to_be_visible()
-        expect(name).to_have_value(made)
-        directory.fill("")
-        to_step(page, "Rights")
-        expect(page.get_by_role("radio", name="worker")).to_be_checked()
-        to_step(page, "Work")
-        expect(page.get_by_label("First message")).to_have_value("Begin")
-        page.get_by_role("button", name="Create the agent").click()
-        expect(page.get_by_role("heading", name=f"Agent {made}")).to_be_visible()
 
 
 def test_without_scripts_one_sends_ends_and_discards(
