@@ -54,7 +54,6 @@ PAGES = (
         words={"pool_get_run": "the run's page", "pool_retry_run": "Retry on the run's page"},
     ),
     Page("trace", "runs/<id:run_id>/trace/", views.trace, words={"pool_get_trace": "Trace on the run's page"}),
-    Page("trace_download", "runs/<id:run_id>/trace/download/", views.trace_download),
     Page(
         "budgets",
         "budgets/",

@@ -60,7 +60,7 @@ from nexus.control.permissions.members import find
 from nexus.control.permissions.permissions import every as known_rules
 from nexus.control.permissions.permissions import name_in
 from nexus.control.review import reviews as reviewing
-from nexus.control.runners import contexts, sandbox, traffic
+from nexus.control.runners import contexts, sandbox
 from nexus.control.runners_file import Runner, Runners, remarks, runners, start_programs
 from nexus.control.toolset import CONTROL
 from nexus.control.worktrees import lane as merge_lane
@@ -517,15 +517,6 @@ def trace(request: HttpRequest, run_id: str) -> TemplateResponse:
         excerpt=monitoring.EXCERPT,
         longest=f":{monitoring.EXCERPT}",
     )
-
-
-def trace_download(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Send a run's whole trace, which is bounded, as JSON lines."""
-    turn = get_object_or_404(Turn.objects.select_related("agent"), pk=run_id)
-    lines = (json.dumps(line, ensure_ascii=False) + "\n" for line in traffic.lines_of(turn.agent.agent_id, turn.pk))
-    response = HttpResponse("".join(lines), content_type="application/x-ndjson; charset=utf-8")
-    response.headers["Content-Disposition"] = f'attachment; filename="{turn.pk}.jsonl"'
-    return response
 
 
 def budgets(request: HttpRequest) -> HttpResponse:
