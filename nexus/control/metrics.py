@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Min, QuerySet
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
-from nexus.control import selectors
 from nexus.control.agents import monitoring
 from nexus.control.models import OVER, Question, QuestionStatus, Turn
 from nexus.control.permissions import budgets
@@ -30,13 +27,13 @@ def collect() -> Iterator[Metric]:
     oldest = Turn.objects.queued().aggregate(at=Min("queued_at"))["at"]
     age = max(0.0, (moment - oldest).total_seconds()) if oldest else 0.0
     yield GaugeMetricFamily("nexus_oldest_queued_turn_seconds", "Age of the turn that waits longest.", value=age)
-    yield from _spending(moment)
+    yield _spent()
     asked = Question.objects.waiting(moment).count()
     yield GaugeMetricFamily("nexus_pool_questions", "Questions of agents that wait for a person.", value=asked)
 
 
-def _spending(moment: datetime) -> Iterator[Metric]:
-    """Yield what is spent of each budget, and what agents spent within a day, by agent and directory."""
+def _spent() -> Metric:
+    """Return the part of each budget that is spent."""
     labels = ["scope", "name", "measure", "period"]
     ratio = GaugeMetricFamily("nexus_pool_budget_spent_ratio", "Part of a budget that is spent.", labels=labels)
     for budget in budgets.every():
@@ -44,7 +41,6 @@ def _spending(moment: datetime) -> Iterator[Metric]:
     return ratio
 
 
-DAY, MOST_SERIES = timedelta(days=1), 1_000
 CURRENCIES = ("USD", "EUR", "GBP", "CNY", "JPY")  # of which /metrics counts each apart
 VERDICTS = tuple(status.value for status in QuestionStatus if status != QuestionStatus.ASKED)
 BOUNDS = (1, 5, 15, 60, 300, 900, 1800, 3600, 14_400, 43_200, 86_400)
