@@ -42,7 +42,7 @@ def logged(answer: Answer) -> list[dict[str, Any]]:
     """The lines of the log, of one answer; whoever reads the answer has all of it."""
 
     async def read() -> list[bytes]:
-        sent = recording.Recording(httpx2.MockTransport(lambda request: httpx2.Response(200, stream=answer)))
+        sent = recording.Recording(httpx2.MockTransport(lambda request: httpx2.Response(200, stream=answer)), log)
         response = await sent.handle_async_request(httpx2.Request("GET", "http://localhost"))
         got: list[bytes] = []
         try:
@@ -52,10 +52,10 @@ def logged(answer: Answer) -> list[dict[str, Any]]:
             assert answer.breaks
         return got
 
-    with traffic.of("ann", OWN) as log:
-        log.path.unlink(missing_ok=True)
-        assert asyncio.run(read()) == list(answer.pieces)
-        lines = [json.loads(line) for line in log.path.read_text().splitlines()]
+    log = traffic.Log("ann", OWN)
+    log.path.unlink(missing_ok=True)
+    assert asyncio.run(read()) == list(answer.pieces)
+    lines = [json.loads(line) for line in log.path.read_text().splitlines()]
     return [line for line in lines if line["what"] == "received"]
 
 
@@ -97,8 +97,7 @@ def test_what_comes_together_and_what_ends_without_a_line_break_is_logged_whole(
 
 def test_a_place_where_nothing_can_be_written_stops_nobody(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("in the way")
-    with traffic.of("ann") as log:
-        log.write("request", "Hello")
+    traffic.Log("ann").write("request", "Hello")
     assert (tmp_path / "logs").read_text() == "in the way"
 
 
@@ -118,9 +117,9 @@ def test_of_a_long_request_no_more_is_read_than_is_kept_and_no_piece_of_a_key_is
             said = (
                 f"api_key={'0123456789' * 150}&".ljust(2_000 - cut, "x") + key + "y" * 9_000
             )  # what is struck makes room
-            with traffic.of("ann", OWN) as log:
-                log.path.unlink(missing_ok=True)
-                log.write("request", said)
-                [line] = [json.loads(line) for line in log.path.read_text().splitlines()]
+            log = traffic.Log("ann", OWN)
+            log.path.unlink(missing_ok=True)
+            log.write("request", said)
+            [line] = [json.loads(line) for line in log.path.read_text().splitlines()]
             assert max(read) <= 2_000
             assert "xxx" in line["text"] and not any(digits in line["text"] for digits in ("0123", "4567", "89"))

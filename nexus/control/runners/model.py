@@ -93,16 +93,16 @@ async def take(runner: Model, scene: Scene) -> Ended:
             f"the server has no {runner.api_key_env} in its environment, which runner {runner.name} needs",
             Fault(FaultKind.KEY),
         )
-    with traffic.of(scene.agent.agent_id, key or "", run=scene.turn.pk) as log:
-        transport = recording.Recording(httpx2.AsyncHTTPTransport(verify=_tls()))
-        async with httpx2.AsyncClient(transport=transport, headers={"accept-encoding": "identity"}) as client:
-            turn = _Turn(runner, scene, telemetry.traced(_model(runner, key, client)))
-            try:
-                async with servers.served(runner, scene) as further:
-                    turn.tools = {**further, **turn.tools}
-                    return await turn.taken()
-            except RunnerFailed as failed:
-                return replace(turn.ended(TurnStatus.FAILED, why=log.struck(str(failed))), fault=failed.fault)
+    log = traffic.Log(scene.agent.agent_id, key or "", run=scene.turn.pk)
+    transport = recording.Recording(httpx2.AsyncHTTPTransport(verify=_tls()), log)
+    async with httpx2.AsyncClient(transport=transport, headers={"accept-encoding": "identity"}) as client:
+        turn = _Turn(runner, scene, telemetry.traced(_model(runner, key, client, log)), log)
+        try:
+            async with servers.served(runner, scene) as further:
+                turn.tools = {**further, **turn.tools}
+                return await turn.taken()
+        except RunnerFailed as failed:
+            return replace(turn.ended(TurnStatus.FAILED, why=log.struck(str(failed))), fault=failed.fault)
 
 
 @cache
@@ -111,7 +111,7 @@ def _tls() -> SSLContext:
     return httpx2.create_ssl_context()
 
 
-def _model(runner: Model, key: str | None, client: httpx2.AsyncClient) -> Asked:
+def _model(runner: Model, key: str | None, client: httpx2.AsyncClient, log: traffic.Log) -> Asked:
     """Return the model of a runner. Raises RunnerFailed for an unknown provider, or one whose package is not
     installed."""
     provider, _, name = runner.model.partition(":")
@@ -126,15 +126,15 @@ def _model(runner: Model, key: str | None, client: httpx2.AsyncClient) -> Asked:
     try:
         return infer_model(runner.model, made)
     except (UserError, ValueError, TypeError, ImportError) as error:
-        why = traffic.excerpt(str(error), LONGEST_QUOTE)
+        why = log.excerpt(str(error), LONGEST_QUOTE)
         raise RunnerFailed(f"runner {runner.name} cannot use {runner.model}: {why}") from None
 
 
 class _Turn:
     """One turn: its conversation and its tokens so far."""
 
-    def __init__(self, runner: Model, scene: Scene, model: Asked) -> None:
-        self.runner, self.scene, self.model = runner, scene, model
+    def __init__(self, runner: Model, scene: Scene, model: Asked, log: traffic.Log) -> None:
+        self.runner, self.scene, self.model, self.log = runner, scene, model, log
         self.tools = catalog.tools(scene.agent.permissions)
         self.talk = Conversation()
         self.instructions = ""
@@ -218,7 +218,7 @@ class _Turn:
             except ModelContextWindowExceededError:
                 raise RunnerFailed("the model's context is full: compact the agent, or lower context_tokens") from None
             except (ModelAPIError, httpx2.HTTPError) as error:
-                why, found = _provider_error(error), _fault(error)
+                why, found = self._provider_error(error), _fault(error)
                 if found is None or found.kind not in faults.PASSING or (found.retry_after or 0) > longest:
                     raise RunnerFailed(why, found) from None
                 fault = found
@@ -226,7 +226,7 @@ class _Turn:
                 raise RunnerFailed(f"the model sent {error}") from None
             except (AgentRunError, ValueError, LookupError, TypeError, AttributeError) as error:
                 raise RunnerFailed(
-                    f"the model's answer cannot be read: {traffic.excerpt(str(error), LONGEST_QUOTE)}"
+                    f"the model's answer cannot be read: {self.log.excerpt(str(error), LONGEST_QUOTE)}"
                 ) from None
             else:
                 self.input_tokens += response.usage.input_tokens
@@ -268,6 +268,11 @@ class _Turn:
                     self.scene.draft.add(_clean(_written(event)))
                 return stream.get()
 
+    def _provider_error(self, error: Exception) -> str:
+        status = f"HTTP {error.status_code}" if isinstance(error, ModelHTTPError) else type(error).__name__
+        body = _clean(str(getattr(error, "body", None) or error))
+        return f"the model's provider answered {status}: {self.log.excerpt(body, LONGEST_QUOTE)}"
+
     def _parameters(self) -> ModelRequestParameters:
         defined = [
             ToolDefinition(
@@ -305,12 +310,6 @@ def _fault(error: Exception) -> Fault | None:
     if isinstance(error, ModelHTTPError) and kind is not FaultKind.QUOTA:
         kind = faults.of_status(error.status_code)
     return None if kind is None else Fault(kind, getattr(error, "retry_after", None))
-
-
-def _provider_error(error: Exception) -> str:
-    status = f"HTTP {error.status_code}" if isinstance(error, ModelHTTPError) else type(error).__name__
-    body = _clean(str(getattr(error, "body", None) or error))
-    return f"the model's provider answered {status}: {traffic.excerpt(body, LONGEST_QUOTE)}"
 
 
 def _arguments(part: ToolCallPart) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Records the HTTP traffic with a model's provider, unchanged, in the log of the current agent."""
+"""Records the HTTP traffic with a model's provider, unchanged, in the log of an agent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import httpx2
 
-from nexus.control.runners.traffic import CURRENT, Log
+from nexus.control.runners.traffic import Log
 
 LONGEST_LINE = 64 * 1024  # bytes of a received line; the rest is left out
 MOST_RECEIVED = 16 * 1024 * 1024  # bytes of one answer
@@ -17,21 +17,18 @@ class TooLong(Exception):
 
 
 class Recording(httpx2.AsyncBaseTransport):
-    """A transport that sends through another one and logs the traffic of the current agent."""
+    """A transport that sends through another one and logs the traffic."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
-        self.inner = inner
+    def __init__(self, inner: httpx2.AsyncBaseTransport, log: Log) -> None:
+        self.inner, self.log = inner, log
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        log = CURRENT.get()
-        if log is not None:
-            body = (await request.aread()).decode(errors="replace")
-            log.write("request", body, method=request.method, url=log.struck(str(request.url)))
+        body = (await request.aread()).decode(errors="replace")
+        self.log.write("request", body, method=request.method, url=self.log.struck(str(request.url)))
         response = await self.inner.handle_async_request(request)
-        if log is not None:
-            log.write("response", "", status=response.status_code)
+        self.log.write("response", "", status=response.status_code)
         assert isinstance(response.stream, httpx2.AsyncByteStream)
-        response.stream = _Recorded(response.stream, log)
+        response.stream = _Recorded(response.stream, self.log)
         return response
 
     async def aclose(self) -> None:
@@ -42,7 +39,7 @@ class _Recorded(httpx2.AsyncByteStream):
     """A response body that is logged as it arrives: in whole lines, those that arrive together at once, and only the
     beginning of a line that is too long. A body that exceeds the limit is ended with TooLong."""
 
-    def __init__(self, inner: httpx2.AsyncByteStream, log: Log | None) -> None:
+    def __init__(self, inner: httpx2.AsyncByteStream, log: Log) -> None:
         self.inner, self.log = inner, log
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -66,12 +63,12 @@ class _Recorded(httpx2.AsyncByteStream):
             self._record_beginning(line)
 
     def _record(self, lines: bytes) -> None:
-        if self.log is not None and lines.strip():
+        if lines.strip():
             self.log.write("received", lines.decode(errors="replace"))
 
     def _record_beginning(self, line: bytes) -> None:
         """Log the beginning of a line whose rest is left out or never comes."""
-        if self.log is not None and line:
+        if line:
             self.log.write("received", self.log.beginning(line.decode(errors="replace")), rest="left out")
 
     async def aclose(self) -> None:

@@ -1,8 +1,8 @@
 """Logs of the traffic between a model's provider and an agent, and between an agent process and Nexus: one file of JSON
 lines for each agent. Each line names its run.
 
-A context variable says whose traffic it is, so that agents in one process never mix. Keys are redacted, and each line,
-each run and each file is bounded: a full file is renamed to `<agent>.jsonl.1`, which replaces the one before it.
+Keys are redacted, and each line, each run and each file is bounded: a full file is renamed to `<agent>.jsonl.1`, which
+replaces the one before it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +58,10 @@ class Log:
     def struck(self, text: str) -> str:
         """Return the text with keys redacted."""
         return KEY.sub(r"\1***", redact(self.secrets.struck(text)))
+
+    def excerpt(self, text: str, most: int) -> str:
+        """Return the beginning of a text, with keys redacted."""
+        return self.struck(text)[:most]
 
     def beginning(self, text: str) -> str:
         """Return a text that was cut, with keys redacted, and without its end, which may hold a part of one."""
@@ -130,23 +133,3 @@ def _piece(message: Mapping[str, Any] | None) -> tuple[str, str]:
         return "", ""
     is_piece = isinstance(text, str) and isinstance(kind, str) and kind.endswith("_chunk")
     return (kind, text) if is_piece else ("", "")
-
-
-CURRENT: ContextVar[Log | None] = ContextVar("whose traffic it is", default=None)
-
-
-@contextlib.contextmanager
-def of(agent_id: str, *secrets: str, run: str = "") -> Iterator[Log]:
-    """Log this task's traffic as that of the agent's run within the block."""
-    log = Log(agent_id, *secrets, run=run)
-    token = CURRENT.set(log)
-    try:
-        yield log
-    finally:
-        CURRENT.reset(token)
-
-
-def excerpt(text: str, most: int) -> str:
-    """Return the beginning of a text, with the keys of the current agent redacted."""
-    log = CURRENT.get()
-    return (text if log is None else log.struck(text))[:most]
