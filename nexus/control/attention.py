@@ -17,7 +17,6 @@ from nexus.control.models import (
     Budget,
     FaultChoices,
     Outage,
-    Outcome,
     PermissionRule,
     PoolAgent,
     PoolWorktree,
@@ -25,6 +24,7 @@ from nexus.control.models import (
     QuestionKind,
     QuestionStatus,
     ReviewComment,
+    RunOutcome,
     Turn,
     TurnQuerySet,
     WorktreeMerge,
@@ -307,11 +307,11 @@ REFUSES = {
     FaultChoices.QUOTA.value: "says that nothing is left of its quota",
 }
 SAID = {
-    Outcome.FAILED: "failed",
-    Outcome.REFUSED: "was refused by the agent",
-    Outcome.OUT_OF_BUDGET: "is out of budget",
-    Outcome.LOST: "was lost",
-    Outcome.STUCK: "is stuck",
+    RunOutcome.FAILED: "failed",
+    RunOutcome.REFUSED: "was refused by the agent",
+    RunOutcome.OUT_OF_BUDGET: "is out of budget",
+    RunOutcome.LOST: "was lost",
+    RunOutcome.STUCK: "is stuck",
 }
 RETRYING = ("pool_retry_run", "pool_dismiss_run")
 VERDICTS = ("pool_allow", "pool_allow_always", "pool_refuse", "pool_answer")

@@ -12,7 +12,7 @@ from django import forms
 from django.http import QueryDict
 
 from nexus.control.errors import ControlCode
-from nexus.control.models import Outcome, PoolAgent, Question
+from nexus.control.models import PoolAgent, RunOutcome
 from nexus.control.permissions.rules import DEFAULT, Preset, may_have_children
 from nexus.web.forms import (
     OFFERED,
@@ -284,7 +284,7 @@ class PoolFilters(Filters):
 
 class RunFilters(Filters):
     which = choice_field(label="Which", choices=[("all", "All"), ("needing_person", "Need a person")])
-    outcome = choice_field(label="Outcome", choices=[("", "any"), *((each.value, each.value) for each in Outcome)])
+    outcome = choice_field(label="Outcome", choices=[("", "any"), *((each.value, each.value) for each in RunOutcome)])
     agent = words_field("Agent")
     before = hidden_field()
     preset = {"which": "all"}

@@ -405,7 +405,7 @@ class Cause(models.TextChoices):
     OUT_OF_BUDGET = "out_of_budget"  # it was not started
 
 
-class Outcome(models.TextChoices):
+class RunOutcome(models.TextChoices):
     """The state of a run, in the words of operators: its turn's status, or why that failed."""
 
     QUEUED = "queued"
@@ -438,7 +438,7 @@ class TurnQuerySet(models.QuerySet["Turn"]):
 
     def with_outcome(self, outcome: str) -> TurnQuerySet:
         """Turns that have this outcome."""
-        if outcome == Outcome.LOST:
+        if outcome == RunOutcome.LOST:
             return self.filter(status=TurnStatus.INTERRUPTED)
         if outcome in Cause.values:
             return self.filter(cause=outcome)
@@ -519,11 +519,11 @@ class Turn(models.Model):
         return self.request_id
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RunOutcome:
         """The state of the run."""
         if self.status == TurnStatus.INTERRUPTED:
-            return Outcome.LOST
-        return Outcome(self.cause or self.status)
+            return RunOutcome.LOST
+        return RunOutcome(self.cause or self.status)
 
     def is_awaited(self, moment: datetime) -> bool:
         """Return whether somebody waits for its answer: then it fails at once, where it would be tried again."""

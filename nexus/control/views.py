@@ -57,8 +57,8 @@ from nexus.control.models import (
 from nexus.control.permissions import rules
 from nexus.control.permissions.budgets import every as known_budgets
 from nexus.control.permissions.members import find
-from nexus.control.permissions.permissions import every as known_rules
-from nexus.control.permissions.permissions import name_in
+from nexus.control.permissions.operator_rules import every as known_rules
+from nexus.control.permissions.operator_rules import name_in
 from nexus.control.review import reviews as reviewing
 from nexus.control.runners import contexts, sandbox
 from nexus.control.runners_file import Runner, Runners, remarks, runners, start_programs

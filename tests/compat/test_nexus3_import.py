@@ -23,7 +23,7 @@ from nexus.compat.nexus3.source import Nexus3Home
 from nexus.control import runners_file, selectors
 from nexus.control.agents.transcript import tool_calls
 from nexus.control.models import Entry, PermissionRule, PoolAgent
-from nexus.control.permissions import permissions
+from nexus.control.permissions import operator_rules
 from nexus.control.permissions.rules import Action, Kind, Verdict
 from nexus.core.operations.errors import NexusError
 from nexus.web.login import local_account
@@ -155,10 +155,10 @@ def test_presets_become_runners_with_rules(there: Path, here: Path, tmp_path: Pa
         Action(Kind.READ, paths=("/etc/x/y",), cwd=str(tmp_path)): Verdict.ALLOWED,
     }
     for action, verdict in actions.items():
-        assert permissions.decide("ann", ann, action, Verdict.ALLOWED).verdict is verdict, action
+        assert operator_rules.decide("ann", ann, action, Verdict.ALLOWED).verdict is verdict, action
     rule = PermissionRule.objects.first()
     assert rule is not None
-    permissions.remove(rule.pk, "olga")
+    operator_rules.remove(rule.pk, "olga")
     imported(there, here)
     assert PermissionRule.objects.count() == len(importing.rules) - 1, "what an operator took back stays so"
 

@@ -13,7 +13,7 @@ from nexus.control.agents import pool, transcript, turns
 from nexus.control.agents.questions import Decision
 from nexus.control.agents.turns import Ended
 from nexus.control.models import Entry, PoolAgent, Role, Turn
-from nexus.control.permissions import permissions
+from nexus.control.permissions import operator_rules
 from nexus.control.permissions.members import Actor
 from nexus.control.permissions.rules import Action, Rule
 from nexus.control.runners.base import Scene
@@ -112,7 +112,7 @@ class Stage:
         return self.decisions.pop(0) if self.decisions else Decision(False, "nobody is here")
 
     async def _rules(self) -> Sequence[Rule]:
-        return await in_thread(READERS, partial(permissions.holding, self.agent.agent_id, self.agent))
+        return await in_thread(READERS, partial(operator_rules.holding, self.agent.agent_id, self.agent))
 
     async def _call(self, toolset: str, name: str, arguments: Mapping[str, Any]) -> Outcome:
         caller = Caller("pool", agent_id=self.agent.agent_id, connection=f"pool:{self.agent.pk}")

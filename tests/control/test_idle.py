@@ -13,7 +13,7 @@ import time_machine
 from coordination.toolset import run
 from nexus.control import maintenance
 from nexus.control.agents import wakeups
-from nexus.control.agents.waking import Watch
+from nexus.control.agents.waking import WakeWatch
 from nexus.control.models import HUB, Turn
 from nexus.control.runners_file import FILE
 from nexus.control.worker.scheduling import Worker
@@ -53,12 +53,12 @@ async def test_agents_that_idle_for_an_hour_ask_their_model_nothing(
                 await in_thread(WRITERS, begin)
                 for _ in range(6):
                     clock.shift(timedelta(minutes=10))
-                    await Watch().look()  # a new one looks for items of every kind
+                    await WakeWatch().look()  # a new one looks for items of every kind
                     await worker._claim()
                     await in_thread(SLOW, partial(maintenance.compact_full, HUB))
                 assert provider.asked == [] and not await in_thread(READERS, Turn.objects.exists)
                 await in_thread(WRITERS, send)
-                await Watch().look()
+                await WakeWatch().look()
                 turn = await in_thread(READERS, Turn.objects.get)
                 turn = await ended(turn.pk)
     assert (turn.status, turn.answer, len(provider.asked)) == ("done", "Read.", 1), "mail costs one call"

@@ -17,7 +17,7 @@ from coordination.models import Event
 from nexus.control.agents import questions
 from nexus.control.agents.questions import Decision
 from nexus.control.models import Entry, PermissionRule, PoolAgent, Question
-from nexus.control.permissions import permissions
+from nexus.control.permissions import operator_rules
 from nexus.control.permissions.rules import Action, Effect, Kind, Rule, Verdict, decide
 from nexus.control.runners.tools import catalog
 from nexus.core.waiting import WRITERS, in_thread
@@ -166,7 +166,7 @@ def add(effect: str = "allow", kind: str = "run", pattern: str = "make", scope: 
 
 
 def verdict(agent: PoolAgent, action: Action, ceiling: Verdict = Verdict.ASKED) -> str:
-    return permissions.decide(agent.agent_id, agent, action, ceiling).verdict.value
+    return operator_rules.decide(agent.agent_id, agent, action, ceiling).verdict.value
 
 
 MAKE = Action(Kind.RUN, "make")
@@ -249,7 +249,7 @@ def test_an_agent_that_is_not_there_is_allowed_nothing(lead: PoolAgent) -> None:
 
 
 def test_there_is_a_most_of_rules(lead: PoolAgent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(permissions, "MOST_RULES", 2)
+    monkeypatch.setattr(operator_rules, "MOST_RULES", 2)
     for pattern in "ab":
         add(pattern=pattern)
     assert "2 rules" in refused("pool_add_rule", effect="deny", kind="run", scope="pool")["message"]

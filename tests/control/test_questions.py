@@ -22,7 +22,7 @@ from nexus.control.agents.turns import Ended
 from nexus.control.attention import KINDS
 from nexus.control.maintenance import EXPIRY
 from nexus.control.models import Question, QuestionKind, Turn, TurnStatus
-from nexus.control.permissions import permissions
+from nexus.control.permissions import operator_rules
 from nexus.control.permissions.members import Actor
 from nexus.control.toolset import CONTROL
 from nexus.core import waiting
@@ -360,7 +360,7 @@ async def test_always_asks_nobody_again_in_a_turn(committed: None, turn: Callabl
     await said("pool_allow_always")
     assert (await asyncio.wait_for(task, LONG)).allowed
     again = await ask_in_turn(taken, "permission", "Run make?", "Again.", subject="run make")
-    [rule] = await waiting.in_thread(waiting.READERS, permissions.every)
+    [rule] = await waiting.in_thread(waiting.READERS, operator_rules.every)
     assert again == Decision(True, rule=rule.pk)
 
 

@@ -140,7 +140,7 @@ class Desk(RuleBasedStateMachine):
             else:
                 WorktreeMerge.objects.filter(pk=entry.pk).update(state=MergeState.RUNNING)
                 entry.state = MergeState.RUNNING
-                lane._settle(entry, lane.Outcome(how, commit="merge" if how == MergeState.MERGED else None))
+                lane._settle(entry, lane.MergeResult(how, commit="merge" if how == MergeState.MERGED else None))
 
     @rule()
     def turn_runs(self) -> None:

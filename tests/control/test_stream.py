@@ -88,7 +88,7 @@ def test_a_state_is_told_after_everything_that_was_said_by_then(
     turn = take()
     state_of = agent_stream.state_of
 
-    def ending(agent: PoolAgent) -> agent_stream.State:
+    def ending(agent: PoolAgent) -> agent_stream.AgentState:
         """The turn goes on, and ends, between the two looks."""
         state = state_of(agent)
         if state["running"]:

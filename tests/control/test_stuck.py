@@ -13,7 +13,7 @@ from django.test import Client as Browser
 from coordination.models import Event
 from inbox.monitoring import Picture
 from nexus.control.agents import turns
-from nexus.control.agents.questions import Verdict
+from nexus.control.agents.questions import AnswerKind
 from nexus.control.agents.questions import answer as answer_question
 from nexus.control.agents.turns import Ended
 from nexus.control.attention import KINDS
@@ -97,7 +97,7 @@ async def test_a_run_whose_question_nobody_answers_is_stuck(quick: None, worker:
 
     def say() -> None:
         question = Question.objects.get()
-        answer_question(question_id=question.pk, verdict=Verdict.WORDS, words="main", operator="ops")
+        answer_question(question_id=question.pk, verdict=AnswerKind.WORDS, words="main", operator="ops")
 
     await in_thread(WRITERS, say)
     turn = await ended(turn_id)

@@ -21,7 +21,7 @@ from handoffs.models import Handoff
 from inbox.models import Delivery, DeliveryStatus
 from nexus.control.agents import turns, wakeups, waking
 from nexus.control.agents.wakeups import Item
-from nexus.control.agents.waking import Watch
+from nexus.control.agents.waking import WakeWatch
 from nexus.control.models import Entry, HeldChoices, PoolAgent, Turn, TurnStatus
 from nexus.control.permissions.members import Actor
 from nexus.control.runners_file import FILE
@@ -594,7 +594,7 @@ async def test_it_looks_again_for_what_it_could_not_read(committed: None, monkey
         return []
 
     monkeypatch.setattr(waking, "callable_by", away_at_first)
-    watch = Watch()
+    watch = WakeWatch()
     with pytest.raises(OperationalError):
         await watch.look()
     await watch.look()

@@ -12,7 +12,7 @@ import time_machine
 from django.test import Client as Browser
 
 from nexus.control.agents import questions, timeline, waking
-from nexus.control.agents.questions import Verdict
+from nexus.control.agents.questions import AnswerKind
 from nexus.control.agents.timeline import At, course
 from nexus.control.models import Entry, PoolAgent, Question, Role, Turn, TurnStatus
 from nexus.core.clock import now
@@ -41,7 +41,7 @@ def worked(clock: time_machine.Traveller, lead: PoolAgent, noon: datetime) -> li
     at(4)
     asked = questions.ask(agent_id="lead", kind="permission", title="To run make", turn=first)
     at(6)
-    questions.answer(question_id=asked.pk, verdict=Verdict.ALLOW, operator="olga")
+    questions.answer(question_id=asked.pk, verdict=AnswerKind.ALLOW, operator="olga")
     at(10)
     say(first, Role.ASSISTANT, "The cookie was too old.")
     settle(first, answer="The cookie was too old.", input_tokens=70, output_tokens=20)

@@ -21,7 +21,7 @@ from nexus.compat.nexus3.wire import our_tools
 from nexus.control import runners_file
 from nexus.control.agents.transcript import estimate
 from nexus.control.models import PATH_LENGTH, Entry, PoolAgent, Role, RuleScope
-from nexus.control.permissions import patterns, permissions, rules
+from nexus.control.permissions import operator_rules, patterns, rules
 from nexus.control.permissions.rules import READING, RUNNING, TOOLS, WRITING, Kind, Preset
 from nexus.control.runners_file import NAME
 from nexus.core.clock import now
@@ -94,7 +94,7 @@ class Import:
         with write():
             self._agents()
             for rule in self.rules:
-                permissions.add(**rule._asdict(), operator=self._operator)
+                operator_rules.add(**rule._asdict(), operator=self._operator)
             if self.runners:
                 self._write_runners()
         self.new.update(runners=len(self.runners), rules=len(self.rules))

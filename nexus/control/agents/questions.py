@@ -32,8 +32,8 @@ from nexus.control.models import (
     Turn,
     TurnStatus,
 )
-from nexus.control.permissions import permissions, rules
-from nexus.control.permissions.members import ancestors, find
+from nexus.control.permissions import operator_rules, rules
+from nexus.control.permissions.members import find
 from nexus.control.permissions.rules import Action, Kind
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot
@@ -51,7 +51,7 @@ PAUSE_SECONDS = 0.2  # at least, after the store could not be read
 QUESTION_ENDS = frozenset(f"question.{status}" for status in ("answered", "expired", "withdrawn"))
 
 
-class Verdict(StrEnum):
+class AnswerKind(StrEnum):
     """An operator's answer."""
 
     ALLOW = "allow"  # this once
@@ -61,10 +61,10 @@ class Verdict(StrEnum):
 
 
 STATUS = {
-    Verdict.ALLOW: QuestionStatus.ALLOWED,
-    Verdict.ALWAYS: QuestionStatus.ALLOWED,
-    Verdict.REFUSE: QuestionStatus.REFUSED,
-    Verdict.WORDS: QuestionStatus.ANSWERED,
+    AnswerKind.ALLOW: QuestionStatus.ALLOWED,
+    AnswerKind.ALWAYS: QuestionStatus.ALLOWED,
+    AnswerKind.REFUSE: QuestionStatus.REFUSED,
+    AnswerKind.WORDS: QuestionStatus.ANSWERED,
 }
 
 
@@ -139,7 +139,7 @@ def ask(
 
 def _answered_by_rule(question: Question, action: Action, moment: datetime) -> bool:
     """Store a question with its answer if a rule gives one."""
-    ruling = permissions.decide(question.agent_id, question.pool_agent, action, rules.Verdict.ASKED)
+    ruling = operator_rules.decide(question.agent_id, question.pool_agent, action, rules.Verdict.ASKED)
     if ruling.rule is None or ruling.verdict is rules.Verdict.ASKED:
         return False
     question.rule, question.ended_at = ruling.rule.number, moment
@@ -155,7 +155,7 @@ def _answered_by_rule(question: Question, action: Action, moment: datetime) -> b
 def answer(
     *,
     question_id: str,
-    verdict: Verdict,
+    verdict: AnswerKind,
     words: str | None = None,
     scope: str = RuleScope.AGENT,
     operator: str,
@@ -170,9 +170,9 @@ def answer(
     moment = now()
     with write():
         question = get(question_id)
-        if question.kind == QuestionKind.QUESTION and verdict in (Verdict.ALLOW, Verdict.ALWAYS):
+        if question.kind == QuestionKind.QUESTION and verdict in (AnswerKind.ALLOW, AnswerKind.ALWAYS):
             raise invalid("This is a question, which is answered in words; nothing is asked to be allowed.")
-        if verdict is Verdict.ALWAYS and not question.patterns:
+        if verdict is AnswerKind.ALWAYS and not question.patterns:
             raise invalid("No rule can hold for this: it is too long, or not one line. Allow it once.")
         if not _give(question, verdict=verdict, words=words, scope=scope, operator=operator, moment=moment):
             raise _over(question)
@@ -180,12 +180,12 @@ def answer(
 
 
 def _give(
-    question: Question, *, verdict: Verdict, words: str | None, scope: str, operator: str, moment: datetime
+    question: Question, *, verdict: AnswerKind, words: str | None, scope: str, operator: str, moment: datetime
 ) -> bool:
     """Store the answer if the question still waits for one."""
     changed = Question.objects.waiting(moment).filter(pk=question.pk).update(
         status=STATUS[verdict],
-        always=verdict is Verdict.ALWAYS,
+        always=verdict is AnswerKind.ALWAYS,
         words=words,
         answered_by=operator,
         ended_at=moment,
@@ -194,7 +194,7 @@ def _give(
     if not changed:
         return False
     if question.always:
-        permissions.allow_always(question, scope, operator, moment)
+        operator_rules.allow_always(question, scope, operator, moment)
     payload = {"operator": operator, "status": question.status}
     if question.status == QuestionStatus.ALLOWED:
         payload["scope"] = "always" if question.always else "once"

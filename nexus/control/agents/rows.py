@@ -15,10 +15,10 @@ from nexus.control.models import (
     Machine,
     MachineState,
     Outage,
-    Outcome,
     Question,
     QuestionStatus,
     Role,
+    RunOutcome,
     Turn,
 )
 from nexus.control.permissions.prices import MILLIONTHS
@@ -163,7 +163,7 @@ class RunRow(TypedDict):
     run_id: str
     agent_id: str
     request_id: str
-    outcome: Annotated[str, one_of(Outcome)]
+    outcome: Annotated[str, one_of(RunOutcome)]
     why: Annotated[str | None, Field(description="The reason of a failure, of being stuck, or of being queued again.")]
     needs_person: Annotated[bool, Field(description="It failed or is stuck, and nobody has retried or dismissed it.")]
     prompt: Annotated[str, Field(description=f"In a list, its first {PROMPT} characters.")]

@@ -149,7 +149,7 @@ def _handled(agent: PoolAgent, kind: str, calling: WakeReason, moment: datetime)
     return moment < last.ended_at + timedelta(seconds=wakeups.retry_seconds(len(in_vain)))
 
 
-class Watch:
+class WakeWatch:
     """What may have changed since the last look."""
 
     def __init__(self) -> None:

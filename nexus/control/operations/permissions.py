@@ -8,7 +8,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from nexus.control.models import PATH_LENGTH, PermissionRule
-from nexus.control.permissions import permissions
+from nexus.control.permissions import operator_rules
 from nexus.control.permissions.members import get
 from nexus.control.permissions.patterns import LONGEST_PATTERN
 from nexus.control.toolset import operation
@@ -77,7 +77,7 @@ class ListRules(Params):
 @operation(AddRule, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False)
 def pool_add_rule(p: AddRule, caller: Caller) -> RuleRow:
     """Write a rule about what agents may do without a person, or must not do. It holds from their next call on."""
-    rule = permissions.add(
+    rule = operator_rules.add(
         effect=p.effect, kind=p.kind, pattern=p.pattern, scope=p.scope, name=p.name, operator=operator_behind(caller)
     )
     return rule_row(rule)
@@ -87,13 +87,13 @@ def pool_add_rule(p: AddRule, caller: Caller) -> RuleRow:
 def pool_list_rules(p: ListRules, caller: Caller) -> Rules:
     """List the rules of permissions, by number."""
     agent = None if p.agent_id is None else get(p.agent_id)
-    return {"rules": [rule_row(rule) for rule in permissions.every(agent)]}
+    return {"rules": [rule_row(rule) for rule in operator_rules.every(agent)]}
 
 
 @operation(OfRule, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False)
 def pool_remove_rule(p: OfRule, caller: Caller) -> RuleRow:
     """Take back a rule: it does not hold for the next call any more."""
-    return rule_row(permissions.remove(p.rule_id, operator_behind(caller)))
+    return rule_row(operator_rules.remove(p.rule_id, operator_behind(caller)))
 
 
 def rule_row(rule: PermissionRule) -> RuleRow:

@@ -13,7 +13,7 @@ from coordination.parameters import ClientId, SessionId, SessionSecret, in_sessi
 from coordination.selectors import require_agent
 from nexus.control import selectors
 from nexus.control.agents import questions
-from nexus.control.agents.questions import Verdict, interest_in_end
+from nexus.control.agents.questions import AnswerKind, interest_in_end
 from nexus.control.agents.rows import QuestionRow, question_row
 from nexus.control.models import QuestionStatus
 from nexus.control.operations.agents import MOST_SECONDS
@@ -129,25 +129,25 @@ class WithWords(OfQuestion):
 @operation(OfQuestion, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
 def pool_allow(p: OfQuestion, caller: Caller) -> QuestionRow:
     """Allow what an agent asks for, this once."""
-    return _answered(p, caller, Verdict.ALLOW)
+    return _answered(p, caller, AnswerKind.ALLOW)
 
 
 @operation(Always, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
 def pool_allow_always(p: Always, caller: Caller) -> QuestionRow:
     """Allow what an agent asks for, and write a rule that allows the same from now on."""
-    return _answered(p, caller, Verdict.ALWAYS, scope=p.scope)
+    return _answered(p, caller, AnswerKind.ALWAYS, scope=p.scope)
 
 
 @operation(OfQuestion, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
 def pool_refuse(p: OfQuestion, caller: Caller) -> QuestionRow:
     """Refuse what an agent asks for."""
-    return _answered(p, caller, Verdict.REFUSE)
+    return _answered(p, caller, AnswerKind.REFUSE)
 
 
 @operation(WithWords, *OF_ONE, Code.CONTENT_TOO_LARGE, guards=(OPERATORS_ONLY,), tool=False)
 def pool_answer(p: WithWords, caller: Caller) -> QuestionRow:
     """Answer an agent in words. This gives no permission: your words say what to do instead."""
-    return _answered(p, caller, Verdict.WORDS, p.words)
+    return _answered(p, caller, AnswerKind.WORDS, p.words)
 
 
 @operation(
@@ -195,14 +195,8 @@ def pool_list_questions(p: ListQuestions, caller: Caller) -> Questions:
 
 
 def _answered(
-    p: Answer, caller: Caller, verdict: Verdict, words: str | None = None, scope: str = "agent"
-) -> AnsweredRow:
-    answered, others = questions.answer(
-        question_id=p.question_id,
-        verdict=verdict,
-        words=words,
-        scope=scope,
-        for_family=p.for_family,
-        operator=operator_behind(caller),
-    )
-    return {**question_row(answered), "also_answered": [other.pk for other in others]}
+    p: OfQuestion, caller: Caller, verdict: AnswerKind, words: str | None = None, scope: str = "agent"
+) -> QuestionRow:
+    operator = operator_behind(caller)
+    answered = questions.answer(question_id=p.question_id, verdict=verdict, words=words, scope=scope, operator=operator)
+    return question_row(answered)

@@ -4,5 +4,5 @@ Rules are pure functions over plain values; the operators' own rules and budgets
 `members` says who may act on an agent.
 
 It imports the app's models, settings and errors, and no other package of the pool. Begin with `decide` in `rules.py`;
-`permissions.py` has the rules that operators write.
+`operator_rules.py` has the rules that operators write.
 """

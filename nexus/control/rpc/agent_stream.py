@@ -38,7 +38,7 @@ from nexus.core.waiting import READERS, Parked, in_thread, waiter
 
 
 @dataclass
-class Draft:
+class ReportedDraft:
     """The text written so far of the entry that will stand at `position`, and the tokens of its turn so far."""
 
     request_id: str
@@ -64,7 +64,7 @@ class Drafts:
     """The draft of each agent that is writing, by pool_agent_id."""
 
     def __init__(self) -> None:
-        self._drafts: dict[str, Draft] = {}
+        self._drafts: dict[str, ReportedDraft] = {}
         self._wakes: dict[str, set[Callable[[], None]]] = defaultdict(set)
 
     def hear(self, line: bytes) -> None:
@@ -83,7 +83,7 @@ class Drafts:
         if "text" not in said:
             self._drafts.pop(agent, None)
         elif said["offset"] == 0:
-            self._drafts[agent] = Draft(said["request_id"], said["position"], said["text"], *said["tokens"])
+            self._drafts[agent] = ReportedDraft(said["request_id"], said["position"], said["text"], *said["tokens"])
         else:
             draft = self._drafts[agent]
             draft.text += said["text"]
@@ -95,24 +95,24 @@ class Drafts:
         self._drafts.clear()
 
     @contextmanager
-    def listened(self, pool_agent_id: str, wake: Callable[[], None]) -> Iterator[Listener]:
+    def listened(self, pool_agent_id: str, wake: Callable[[], None]) -> Iterator[DraftListener]:
         """Yield a listener for an agent; `wake` is called whenever the agent has written."""
         wakes = self._wakes[pool_agent_id]
         wakes.add(wake)
         try:
-            yield Listener(self._drafts, pool_agent_id)
+            yield DraftListener(self._drafts, pool_agent_id)
         finally:
             wakes.discard(wake)
             if not wakes:
                 self._wakes.pop(pool_agent_id, None)
 
 
-class Listener:
+class DraftListener:
     """One client's position in the text that an agent is writing."""
 
-    def __init__(self, drafts: dict[str, Draft], pool_agent_id: str) -> None:
+    def __init__(self, drafts: dict[str, ReportedDraft], pool_agent_id: str) -> None:
         self._drafts, self._agent = drafts, pool_agent_id
-        self._draft: Draft | None = None  # the draft that was last sent
+        self._draft: ReportedDraft | None = None  # the draft that was last sent
         self._sent: tuple[int, int, int] | None = None  # its sent characters, and tokens
 
     def next(self, request_id: str | None, position: int) -> Piece | None:
@@ -164,7 +164,7 @@ class LastTurn(TypedDict):
     output_tokens: int
 
 
-class State(TypedDict):
+class AgentState(TypedDict):
     """An agent's current state: its turns, and whether it has ended."""
 
     running: str | None  # its turn's request_id
@@ -224,10 +224,10 @@ class Follower:
     def __init__(self, identify: Callable[[], Caller], position: Position) -> None:
         self.identify = identify
         self.position = position
-        self.sent_state: State | None = None
+        self.sent_state: AgentState | None = None
         self._is_news = self._is_written = False  # why it is woken: the store has more, or the agent wrote
 
-    async def follow(self) -> AsyncGenerator[Entry | State | Piece | None, None]:
+    async def follow(self) -> AsyncGenerator[Entry | AgentState | Piece | None, None]:
         """Yield each entry in order; the state when it has changed, after all entries that it knows of; pieces of the
         agent's draft; and None after a silence.
 
@@ -276,7 +276,7 @@ class Follower:
         self._is_written = True
         parked.wake()
 
-    def _look(self) -> tuple[State, list[Entry], bool]:
+    def _look(self) -> tuple[AgentState, list[Entry], bool]:
         """Return the state, a page of entries, and whether these are all. The state is read first: the entries that it
         knows of are stored by then and are sent before it."""
         may_follow(self.identify(), self.position.agent)
@@ -285,7 +285,7 @@ class Follower:
         return state, *transcript.page(rows.defer("turn__content", "turn__answer").order_by("position"), PAGE)
 
 
-def state_of(agent: PoolAgent) -> State:
+def state_of(agent: PoolAgent) -> AgentState:
     """Return an agent's current state. Read by index, so it does not slow down with the number of turns."""
     ended = not PoolAgent.objects.living().filter(pk=agent.pk).exists()
     turns = Turn.objects.filter(agent=agent)

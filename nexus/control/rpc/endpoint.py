@@ -41,7 +41,7 @@ from nexus.control.errors import ControlCode
 from nexus.control.models import Entry
 from nexus.control.permissions.members import find
 from nexus.control.permissions.rules import is_agent_id
-from nexus.control.rpc.agent_stream import Follower, Piece, Position, State, entry_row, is_over, start_of
+from nexus.control.rpc.agent_stream import AgentState, Follower, Piece, Position, entry_row, is_over, start_of
 from nexus.control.toolset import CONTROL, PREFIX
 from nexus.core.access import ConnectionInfo, Refused, check_place, identify, is_loopback
 from nexus.core.cancellation import while_there
@@ -203,7 +203,7 @@ async def _messages(follower: Follower) -> AsyncIterator[str]:
         yield f"event: closing\ndata: {_json({'code': error.code, 'reason': error.message})}\n\n"
 
 
-def _message(position: Position, item: Entry | State | Piece | None) -> str:
+def _message(position: Position, item: Entry | AgentState | Piece | None) -> str:
     if isinstance(item, Entry):
         behind = Position(position.agent, item.position + 1)
         return f"event: entry\nid: {behind}\ndata: {_json(entry_row(item))}\n\n"

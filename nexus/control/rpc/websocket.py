@@ -14,7 +14,7 @@ from django.urls import path
 
 from nexus.control.errors import ControlCode
 from nexus.control.models import Entry
-from nexus.control.rpc.agent_stream import Follower, Piece, Position, State, entry_row, start_of
+from nexus.control.rpc.agent_stream import AgentState, Follower, Piece, Position, entry_row, start_of
 from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.core.access import ConnectionInfo
 from nexus.core.operations.caller import Caller, of_its_own
@@ -62,7 +62,7 @@ class AgentConsumer(Listener):
         over = self.follower.sent_state is not None and self.follower.sent_state["ended"]
         return ("The agent has ended.", ENDED) if over else super().farewell()
 
-    async def pass_on(self, item: Entry | State | Piece | None) -> None:
+    async def pass_on(self, item: Entry | AgentState | Piece | None) -> None:
         if isinstance(item, Entry):
             behind = Position(self.follower.position.agent, item.position + 1)
             await self.send_message("entry", after=str(behind), entry=entry_row(item))

@@ -26,7 +26,7 @@ from nexus.control.agents import transcript, turns
 from nexus.control.agents.questions import ask_and_wait
 from nexus.control.agents.turns import Ended
 from nexus.control.models import HUB, Entry, PoolAgent, PoolAgentQuerySet, Role, Turn, TurnStatus
-from nexus.control.permissions import permissions
+from nexus.control.permissions import operator_rules
 from nexus.control.permissions.members import TURN_TRANSPORT
 from nexus.control.permissions.rules import Rule
 from nexus.control.runners import instructions, telemetry
@@ -396,7 +396,9 @@ class RunningTurn:
 
     async def _rules(self) -> Sequence[Rule]:
         agent = self.turn.agent
-        return await stored(partial(permissions.holding, agent.agent_id, agent), SAY_SECONDS, twice=True, pool=READERS)
+        return await stored(
+            partial(operator_rules.holding, agent.agent_id, agent), SAY_SECONDS, twice=True, pool=READERS
+        )
 
     async def _call(self, toolset: str, name: str, arguments: Mapping[str, Any]) -> Outcome:
         """Call an operation as the agent, with the rights of its identity, like a caller with its key."""

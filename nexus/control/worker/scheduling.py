@@ -20,7 +20,7 @@ from django.db import DatabaseError, transaction
 from coordination.models import Event
 from nexus.control import maintenance
 from nexus.control.agents import machines, outages, pool, turns
-from nexus.control.agents.waking import Watch
+from nexus.control.agents.waking import WakeWatch
 from nexus.control.config import ControlSettings
 from nexus.control.models import HUB, Incarnation, Turn
 from nexus.control.permissions.rules import reserve
@@ -156,7 +156,7 @@ class Worker:
                     self._stay_alone(only),
                     self._now_and_then("beating", BEAT_SECONDS, partial(in_thread, READERS, self._beat)),
                     self._now_and_then("looking for lost machines", machines.BEAT_SECONDS, look_for_lost),
-                    Watch().work(),
+                    WakeWatch().work(),
                 ]
             loops = [asyncio.create_task(work) for work in works]
             await self._stopping.wait()

@@ -161,7 +161,7 @@ class Claimed:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MergeResult:
     """The end of a claim; WAITING: others were at work, and it is tried again."""
 
     state: MergeState
@@ -176,7 +176,7 @@ class Lost(Exception):
     """Another hub has claimed the entry meanwhile."""
 
 
-class Lane(Work[Claimed, "Outcome | None"]):
+class Lane(Work[Claimed, "MergeResult | None"]):
     """Background work that merges the entries of each lane in turn."""
 
     name = "merges"
@@ -215,23 +215,23 @@ class Lane(Work[Claimed, "Outcome | None"]):
         entry.epoch += 1
         return Claimed(entry, lock) if claimed else None
 
-    def act(self, item: Claimed) -> Outcome | None:
+    def act(self, item: Claimed) -> MergeResult | None:
         with item.lock:
             try:
                 return _merged(item.entry)
             except Lost:
                 return None
             except (trees.Busy, Locked) as busy:
-                return Outcome(MergeState.WAITING, why=str(busy))
+                return MergeResult(MergeState.WAITING, why=str(busy))
             except NotNow as why:
-                return Outcome(MergeState.WAITING, why=str(why), is_held=True)
+                return MergeResult(MergeState.WAITING, why=str(why), is_held=True)
             except (GitFailed, OSError) as error:
-                return Outcome(MergeState.RETURNED, ReturnCause.REFUSED, str(error))
+                return MergeResult(MergeState.RETURNED, ReturnCause.REFUSED, str(error))
 
-    def given_up(self, item: Claimed, why: str) -> Outcome:
-        return Outcome(MergeState.RETURNED, ReturnCause.REFUSED, why)
+    def given_up(self, item: Claimed, why: str) -> MergeResult:
+        return MergeResult(MergeState.RETURNED, ReturnCause.REFUSED, why)
 
-    def settle(self, item: Claimed, outcome: Outcome | None) -> bool:
+    def settle(self, item: Claimed, outcome: MergeResult | None) -> bool:
         if outcome is None:
             return True
         _settle(item.entry, outcome)
@@ -258,7 +258,7 @@ def _lock(lane: str) -> IO[bytes] | None:
     return lock
 
 
-def _merged(entry: WorktreeMerge) -> Outcome:
+def _merged(entry: WorktreeMerge) -> MergeResult:
     """Merge, check and fast-forward to an entry; anew while its branch moves. Raises Lost and GitFailed."""
     row = PoolWorktree.objects.select_related("agent").get(pk=entry.worktree_id)
     origin = worktrees.own(row).source
@@ -272,7 +272,7 @@ def _merged(entry: WorktreeMerge) -> Outcome:
         if prepared.conflicts:
             _record(entry, onto=prepared.onto)
             count = len(prepared.conflicts)
-            return Outcome(
+            return MergeResult(
                 MergeState.RETURNED,
                 ReturnCause.CONFLICT,
                 f"{entry.target} changed the same places of {count} file{'' if count == 1 else 's'}",
@@ -281,16 +281,16 @@ def _merged(entry: WorktreeMerge) -> Outcome:
         if prepared.commit is None:
             if entry.result and merging.follows(origin.git(), prepared.onto, entry.result):
                 # A hub took it, and was killed before it recorded that.
-                return Outcome(MergeState.MERGED, commit=entry.result)
+                return MergeResult(MergeState.MERGED, commit=entry.result)
             why = f"it would change nothing in {entry.target} any more; see `git diff {entry.target} {row.branch}`"
-            return Outcome(MergeState.RETURNED, ReturnCause.REFUSED, why)
+            return MergeResult(MergeState.RETURNED, ReturnCause.REFUSED, why)
         if not _is_as_approved(entry, origin, prepared.commit):
             _record(entry, onto=prepared.onto)
             why = f"{entry.target} moved, and the merge would change it otherwise than was approved: look at it again"
-            return Outcome(MergeState.RETURNED, ReturnCause.CHANGED, why)
+            return MergeResult(MergeState.RETURNED, ReturnCause.CHANGED, why)
         _record(entry, step=MergeStep.CHECKING, onto=prepared.onto, result=prepared.commit)
         if why := _checked(entry, origin, prepared.commit, checks):
-            return Outcome(MergeState.RETURNED, ReturnCause.CHECKS, why[-TAIL:])
+            return MergeResult(MergeState.RETURNED, ReturnCause.CHECKS, why[-TAIL:])
         _record(entry, step=MergeStep.TAKING)
         try:
             merging.fast_forward(origin, entry.target, prepared.onto, prepared.commit)
@@ -298,7 +298,7 @@ def _merged(entry: WorktreeMerge) -> Outcome:
             _record(entry, step=MergeStep.MERGING)
             continue
         unchecked = f"Nothing was checked: {why_none} {entry.queued_by} approved the work." if why_none else ""
-        return Outcome(MergeState.MERGED, why=unchecked, commit=prepared.commit)
+        return MergeResult(MergeState.MERGED, why=unchecked, commit=prepared.commit)
 
 
 def _is_as_approved(entry: WorktreeMerge, origin: Origin, commit: str) -> bool:
@@ -337,7 +337,7 @@ def _record(entry: WorktreeMerge, **changes: object) -> None:
         setattr(entry, name, value)
 
 
-def _settle(entry: WorktreeMerge, outcome: Outcome) -> None:
+def _settle(entry: WorktreeMerge, outcome: MergeResult) -> None:
     moment = now()
     over = outcome.state != MergeState.WAITING
     changes = {"state": outcome.state, "step": None, "held_until": None, "why": outcome.why}
@@ -347,7 +347,7 @@ def _settle(entry: WorktreeMerge, outcome: Outcome) -> None:
             _tell(entry, outcome, moment)
 
 
-def _tell(entry: WorktreeMerge, outcome: Outcome, moment: datetime) -> None:
+def _tell(entry: WorktreeMerge, outcome: MergeResult, moment: datetime) -> None:
     """Record what came of an entry's work, and tell its agent. Call it inside a transaction."""
     if outcome.state != MergeState.WAITING:
         row = PoolWorktree.objects.select_related("agent").get(pk=entry.worktree_id)
@@ -369,7 +369,7 @@ def _tell(entry: WorktreeMerge, outcome: Outcome, moment: datetime) -> None:
             )
 
 
-def _sent_back(entry: WorktreeMerge, row: PoolWorktree, outcome: Outcome) -> bool:
+def _sent_back(entry: WorktreeMerge, row: PoolWorktree, outcome: MergeResult) -> bool:
     """Queue a turn that tells the agent what to change. Return False if a person is needed, too: no turn could be
     queued, or the work came back before. What changed by others' work waits for its review again."""
     if outcome.cause == ReturnCause.CHANGED:
@@ -391,7 +391,7 @@ def _sent_back(entry: WorktreeMerge, row: PoolWorktree, outcome: Outcome) -> boo
     return not row.merges.filter(state=MergeState.RETURNED, pk__gt=last or "").exclude(pk=entry.pk).exists()
 
 
-def _message(entry: WorktreeMerge, row: PoolWorktree, outcome: Outcome) -> str:
+def _message(entry: WorktreeMerge, row: PoolWorktree, outcome: MergeResult) -> str:
     about = f"Your work on {row.branch} was not merged into {entry.target}; nothing of it is lost."
     if outcome.cause == ReturnCause.CHECKS:
         said = quoted(outcome.why)

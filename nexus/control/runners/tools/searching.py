@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
+from typing import Any
 
 import re2
 
@@ -104,7 +105,7 @@ def translated(pattern: str) -> str:
     return f"(?s:{expression})"
 
 
-def _compiled(expression: str) -> re2._Regexp:
+def _compiled(expression: str) -> Any:
     if len(expression) > LONGEST_PATTERN:
         raise ToolFailed(f"A pattern has {LONGEST_PATTERN} characters at most.")
     options = re2.Options()

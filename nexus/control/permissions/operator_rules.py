@@ -75,15 +75,6 @@ def remove(rule_id: int, operator: str) -> PermissionRule:
     return rule
 
 
-def remove_written_by(question: Question, operator: str, moment: datetime) -> int:
-    """Take back the rules that the answer to a question wrote, and return how many. Call it inside a transaction."""
-    found = list(PermissionRule.objects.filter(question=question))
-    for rule in found:
-        PermissionRule.objects.filter(pk=rule.pk).delete()
-        emit_rule_event("rule.taken_back", rule, moment, operator)
-    return len(found)
-
-
 def every(agent: PoolAgent | None = None) -> list[PermissionRule]:
     """Return all rules, or those that hold for an agent, by number. Rules for agents that have ended are left out."""
     found = PermissionRule.objects.filter(pool_agent__ended_at=None).order_by("rule_id")
