@@ -1,4 +1,4 @@
-"""The home of NEXUS3 1.x: its saved sessions and its configuration. It is read, and never written."""
+"""The home of NEXUS3 1.x with its saved sessions. It is read, and never written."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class Nexus3Home:
         self.home = home
         self.left_out = 0  # links, pipes and others that are no files
         self.sessions = self._all_sessions()
-        self.configuration = self._read(home / CONFIGURATION) or {}
-        if not self.sessions and not self.configuration:
-            raise invalid(f"{NOTHING}: {home} has neither {CONFIGURATION} nor sessions of NEXUS3.")
+        self.has_configuration = (home / CONFIGURATION).is_file()
+        if not self.sessions:
+            raise invalid(f"{NOTHING}: {home} has no sessions of NEXUS3.")
 
     def content(self, session: Session) -> Mapping[str, Any]:
         """Return a session whole. Raises VALIDATION_ERROR, also if it changed since it was listed."""

@@ -32,9 +32,7 @@ class Command(NexusCommand):
         "messages with deliveries, handoffs, artifacts, settings and the event log. It is only read. First you see\n"
         "what it holds, and what has no place here. All of it is imported, or nothing; a second import adds what is\n"
         "new.\n\n"
-        "nexus3: the home of NEXUS3 1.x. Its saved sessions become ended agents of the pool, with their transcripts;\n"
-        "the models and presets of its configuration become runners in runners.toml with rules of permissions, shown\n"
-        "before they are written. A runner that is there stays as it is."
+        "nexus3: the home of NEXUS3 1.x. Its saved sessions become ended agents of the pool, with their transcripts."
     )
     examples = """examples:
   nexus import okto ~/.okto_nexus --dry-run
@@ -72,14 +70,7 @@ exit codes: 0 imported, or shown; 1 nothing was imported; 130 interrupted, nothi
         self._done(found, importing.new, importing.unmoved, options)
 
     def _nexus3(self, path: Path, options: Mapping[str, Any]) -> None:
-        config = CoreSettings.current()
-        importing = nexus3.Import(
-            Nexus3Home(path), home=config.home, operator=LOCAL_OPERATOR, progress=Bar(self.stderr, "import")
-        )
-        if importing.diff and not options["json"]:
-            self.stdout.write(importing.diff)
-            for rule in importing.rules:
-                self.stdout.write(f"+ rule for {rule}")
+        importing = nexus3.Import(Nexus3Home(path), operator=LOCAL_OPERATOR, progress=Bar(self.stderr, "import"))
         if not self._shown(importing.found, importing.unmoved, options) or not self._agreed(options):
             return
         store().prepare()
@@ -121,7 +112,7 @@ exit codes: 0 imported, or shown; 1 nothing was imported; 130 interrupted, nothi
         if numbers:
             self.stdout.write(f"{heading}:")
             for what, count in numbers.items():
-                words = what.replace("_", " ") if what.isidentifier() else what  # which may have a command in it
+                words = what.replace("_", " ") if what.isidentifier() else what  # which may name a permission
                 self.stdout.write(f"  {count:>9,}  {words}")
 
 
