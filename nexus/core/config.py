@@ -96,6 +96,7 @@ RETIRED = {
     "pool_hang_seconds": "it is always 30",
     "pool_idle_seconds": "idle agents stay",
     "pool_bus_calls": "an agent's rights on the bus decide",
+    "embedding_url": "embedding_model is a folder on this machine",
     "nats_url": "processes at one database tell each other by NOTIFY",
 }
 SECTIONS: list[type[Settings]] = []

@@ -39,10 +39,6 @@ class Unavailable(Exception):
     """Semantic search is not available. The text tells the searcher why, and what to do."""
 
 
-class Refused(Unavailable):
-    """The model refuses this text at any length, but accepts others."""
-
-
 # Errors that any operation may raise, in the codes that the clients of this toolset know.
 OWN_CODES: Mapping[ErrorCode, TopicCode] = {
     Code.VALIDATION_ERROR: TopicCode.INVALID_ARGUMENT,

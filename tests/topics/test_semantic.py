@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 import json
 import math
 import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import closing
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -25,20 +23,16 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from nexus.core.background_work import work_forever, work_once
 from nexus.core.clock import now
-from nexus.core.config import parse
 from nexus.core.operations import runner
-from nexus.core.operations.errors import NexusError
 from nexus.maintenance.findings import FileExamination
 from nexus.topics import archive, maintenance, metrics, search
-from nexus.topics.embedding import index, local, remote, source, vectors, worker
+from nexus.topics.embedding import index, local, source, vectors, worker
 from nexus.topics.embedding.worker import EMBEDDING
-from nexus.topics.models import Embedding, Topic, TopicMessage
+from nexus.topics.models import Embedding, TopicMessage
 from nexus.topics.toolset import TOPICS, Unavailable
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import ROOT, environment, nexus
@@ -51,7 +45,7 @@ Configure = Callable[..., None]
 @pytest.fixture(autouse=True)
 def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test begins as a process does that has just started."""
-    monkeypatch.setattr(source, "_known", source._Known(("", ""), None))
+    monkeypatch.setattr(source, "_known", source._Known("", None))
 
 
 @pytest.fixture
@@ -200,7 +194,7 @@ def test_another_model_makes_its_own_vectors(ann: Client, cars: str, tmp_path: P
 
 def test_a_model_that_was_replaced_in_its_folder_is_another(ann: Client, cars: str, model: str) -> None:
     small_model.make(Path(model), ["car invoice", "broken"], width=6)
-    source._known = source._Known(("", ""), None)  # the process starts anew
+    source._known = source._Known("", None)  # the process starts anew
     work_once(EMBEDDING)
     assert set(found(ann, "invoice")) == {"the car is broken", "the invoice is late"}
 
@@ -231,7 +225,7 @@ def test_a_process_that_is_killed_while_indexing_loses_nothing(ann: Client, cars
     EMBEDDING.settle(first, EMBEDDING.act(first))
     second = EMBEDDING.claim(lane)
     assert second and EMBEDDING.act(second)  # and here it dies
-    source._known = source._Known(("", ""), None)
+    source._known = source._Known("", None)
     assert len(found(ann, "kitten", limit=50)) == worker.BATCH
     work_once(EMBEDDING)
     assert len(found(ann, "kitten", limit=50)) == worker.BATCH + 3
@@ -512,207 +506,7 @@ def test_full_text_does_not_queue_behind_models(model: str, configure: Configure
     assert not search.slow("hybrid")
 
 
-class Service:
-    """A service that speaks OpenAI's protocol, on loopback."""
-
-    def __init__(self) -> None:
-        self.status, self.dimension, self.body, self.longest, self.refused = 200, 3, b"", 10_000, "\0"
-        self.asked: list[tuple[str | None, dict[str, Any]]] = []
-        self.headers: dict[str, str] = {}
-        self.before: Callable[[], Iterable[bytes]] = list  # what is written before the answer
-        self.written = 0  # bytes of that
-
-
-@contextmanager
-def serving(service: Service) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            service.asked.append((self.headers["authorization"], asked))
-            rows = [
-                {"index": number, "embedding": [float("car" in text), 0.5, float("late" in text)][: service.dimension]}
-                for number, text in enumerate(asked["input"])
-            ]
-            too_long = max(map(len, asked["input"])) > service.longest
-            bad = any(service.refused in text for text in asked["input"])
-            self.send_response(413 if too_long else 400 if bad else service.status)
-            for name, value in service.headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            with suppress(OSError):
-                for part in service.before():
-                    self.wfile.write(part)
-                    service.written += len(part)
-                self.wfile.write(service.body or json.dumps({"data": rows[::-1]}).encode())
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    server.shutdown()
-    server.server_close()
-
-
-@pytest.fixture
-def service(configure: Configure, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    one = Service()
-    monkeypatch.setenv("NEXUS_EMBEDDING_KEY", "s3cret")
-    with serving(one) as url:
-        configure(embedding_model="some-model", embedding_url=url)
-        yield one
-
-
-def unavailable(ann: Client) -> str:
-    """Why there is no search by meaning now."""
-    (warning,) = answered(ann, "a car", "hybrid")["warnings"]
-    assert warning["code"] == "SEMANTIC_UNAVAILABLE"
-    return str(warning["message"])
-
-
-@pytest.mark.usefixtures("starts_processes")
-def test_an_endless_answer_of_a_service_is_not_read(ann: Client, topic: str, service: Service) -> None:
-    most = 2 * remote.MAX_DIMENSION * remote.MAX_NUMBER
-    endless = 100 * most  # far more than the system's own buffers hold
-    service.before = lambda: (b" " * 65_536 for _ in range(endless // 65_536))
-    assert f"more than {most} bytes" in unavailable(ann)
-    assert service.written < endless
-
-
-@pytest.mark.usefixtures("starts_processes")
-def test_a_compressed_answer_of_a_service_is_not_unpacked(ann: Client, topic: str, service: Service) -> None:
-    service.headers = {"content-encoding": "gzip"}
-    service.body = gzip.compress(b'{"data": [{"index": 0, "embedding": [1, 2, 3]}]}' + b" " * 20_000_000)
-    assert "compresses" in unavailable(ann)
-
-
-@pytest.mark.usefixtures("starts_processes")
-def test_a_vector_of_a_service_has_no_more_numbers_than_a_model_makes(
-    ann: Client, topic: str, service: Service
-) -> None:
-    service.body = json.dumps({"data": [{"index": 0, "embedding": [0] * (remote.MAX_DIMENSION + 1)}]}).encode()
-    assert "more than 8192 numbers" in unavailable(ann)
-
-
-@pytest.mark.usefixtures("starts_processes")
-def test_a_service_that_answers_a_byte_at_a_time_is_left(
-    ann: Client, topic: str, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left = threading.Event()
-    monkeypatch.setattr(remote, "TOTAL_SECONDS", 0.5)
-
-    def bytewise() -> Iterator[bytes]:
-        try:
-            for _ in range(200):
-                left.wait(0.05)  # paces the answer; every read stays within its own limit
-                yield b" "
-        finally:
-            left.set()
-
-    service.before = bytewise
-    assert "longer than" in unavailable(ann)
-    assert left.wait(60)
-    assert service.written < 200
-
-
-@pytest.mark.usefixtures("starts_processes")
-def test_a_service_may_have_the_model(ann: Client, topic: str, service: Service) -> None:
-    ann.say(topic, "the car " + "x" * 9000, "it is late")
-    work_once(EMBEDDING)
-    assert answered(ann, "a car")["results"][0]["seq"] == 1
-    key, asked = service.asked[-2]
-    assert (key, asked["model"]) == ("Bearer s3cret", "some-model")
-    assert [len(text) for text in asked["input"]] == [8000, 10]
-
-
-@pytest.mark.usefixtures("starts_processes")
-def test_a_service_is_sent_no_more_than_it_takes(ann: Client, topic: str, service: Service) -> None:
-    service.longest = 1500
-    ann.say(topic, "the car " + "x" * 9000, "it is late")
-    work_once(EMBEDDING)
-    assert answered(ann, "a car")["results"][0]["seq"] == 1
-    assert [max(map(len, asked["input"])) for _, asked in service.asked[1:-1]] == [8000, 4000, 2000, 1000]
-
-
-@pytest.mark.usefixtures("starts_processes")
-def test_a_text_that_a_service_refuses_holds_no_other_up(ann: Client, topic: str, service: Service) -> None:
-    service.refused = "unspeakable"
-    ann.say(topic, "the car is broken", "unspeakable " + "x" * 600, "it is late")
-    work_once(EMBEDDING)
-    assert answered(ann, "a car")["results"][0]["seq"] == 1
-    assert Embedding.objects.exclude(model="").count() == 3
-    ann.say(topic, "late again " + "x" * 600)
-    work_once(EMBEDDING)
-    assert len(service.asked[-1][1]["input"][0]) == 611  # it was not the length
-    answer = answered(ann, "late")
-    assert [row["seq"] for row in answer["results"]][:2] == [4, 3] and warned(answer) == []
-    assert "400" in ann.refused("messages_search", query="unspeakable", mode="semantic")["message"]
-
-
-@pytest.mark.usefixtures("starts_processes")
-def test_a_service_that_refuses_everything_for_a_while_is_asked_again(
-    ann: Client, topic: str, service: Service
-) -> None:
-    ann.say(topic, "the car is broken")
-    answered(ann, "a car")
-    service.status = 400
-    work_once(EMBEDDING)
-    assert not Embedding.objects.exists()
-
-
-@pytest.mark.usefixtures("starts_processes")
-@pytest.mark.parametrize("status", [400, 401, 302, 500])
-def test_a_service_that_refuses_is_told(ann: Client, topic: str, service: Service, status: int) -> None:
-    service.status = status
-    message = ann.refused("messages_search", query="car", mode="semantic")["message"]
-    assert str(status) in message and "s3cret" not in message
-    assert len(service.asked) == 1
-
-
-@pytest.mark.usefixtures("starts_processes")
-@pytest.mark.parametrize(
-    "body",
-    [
-        *(b"no JSON", b"{}", b"[]", b"\xff", b"null", b'{"data": []}'),
-        *(b'{"data": [{"index": 0, "embedding": []}]}', b'{"data": [{"index": 0, "embedding": ["x"]}]}'),
-    ],
-)
-def test_a_service_that_answers_nonsense_is_told(ann: Client, topic: str, service: Service, body: bytes) -> None:
-    service.body = body
-    assert "protocol" in ann.refused("messages_search", query="car", mode="semantic")["message"]
-
-
-@pytest.mark.usefixtures("starts_processes")
-def test_a_service_that_changes_its_dimension_stores_nothing_wrong(ann: Client, topic: str, service: Service) -> None:
-    ann.say(topic, "the car")
-    work_once(EMBEDDING)
-    service.dimension = 2
-    ann.say(topic, "it is late")
-    assert work_once(EMBEDDING) == [None]
-    assert "dimension" in ann.refused("messages_search", query="car", mode="semantic")["message"]
-    with time_machine.travel(now() + source.RETRY, tick=False):
-        work_once(EMBEDDING)
-    assert set(Embedding.objects.values_list("model", flat=True)) == {"some-model:2"}
-
-
-@pytest.mark.usefixtures("starts_processes")
-def test_a_service_that_is_not_there_is_told(ann: Client, topic: str, configure: Configure) -> None:
-    with serving(Service()) as url:
-        pass
-    configure(embedding_model="some-model", embedding_url=url)
-    assert "reached" in ann.refused("messages_search", query="car", mode="semantic")["message"]
-
-
 def test_what_is_no_vector_is_refused() -> None:
     with pytest.raises(Unavailable):
         vectors.unit(np.array([[1.0, math.nan]]))
     assert not vectors.unit(np.zeros((1, 3))).any()
-
-
-@given(st.one_of(st.text(), st.from_regex(r"https?://[a-z@:.\[\]0-9 ]*/?", fullmatch=True)))
-def test_any_url_is_taken_or_refused_with_what_to_write(text: str) -> None:
-    try:
-        assert parse("embedding_url", text, "here") == text
-    except NexusError as error:
-        assert error.code.value == "CONFIG_ERROR"

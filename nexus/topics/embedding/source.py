@@ -11,14 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from nexus.core.clock import now
 from nexus.core.installation import needs_extra
 from nexus.topics.config import TopicSettings
-from nexus.topics.toolset import Refused, Unavailable
+from nexus.topics.toolset import Unavailable
 
 if TYPE_CHECKING:
+    from nexus.topics.embedding.local import Local
     from nexus.topics.embedding.vectors import Array
 
 log = logging.getLogger(__name__)
@@ -34,25 +35,12 @@ def off() -> str:
     )
 
 
-class Embedder(Protocol):
-    """A model that makes vectors of texts."""
-
-    identity: str  # vectors of different identities cannot be compared
-    dimension: int
-
-    def embed(self, texts: Sequence[str]) -> Array:
-        """Return a row of `dimension` numbers for each text, of any length. Raises Unavailable."""
-
-
-ModelName = tuple[str, str]  # embedding_model and embedding_url
-
-
 @dataclass(frozen=True)
 class _Known:
     """The state of a model: loaded, or failed."""
 
-    model: ModelName
-    embedder: Embedder | None
+    model: str  # embedding_model
+    embedder: Local | None
     failure: str = ""
     retry_at: datetime | None = None
 
@@ -60,35 +48,35 @@ class _Known:
         return self.retry_at is not None and now() < self.retry_at
 
 
-_known = _Known(("", ""), None)
+_known = _Known("", None)
 _loading = threading.Lock()
 
 
 def wanted() -> bool:
     """Return whether a model is named and has not just failed. Loads nothing."""
-    model = _model_name()
-    return bool(model[0]) and not (_known.model == model and _known.failing())
+    model = TopicSettings.current().embedding_model
+    return bool(model) and not (_known.model == model and _known.failing())
 
 
-def loaded() -> Embedder | None:
+def loaded() -> Local | None:
     """Return the model if it is in memory. Loads nothing and does not wait."""
     known = _known
-    return known.embedder if known.model == _model_name() and not known.failing() else None
+    return known.embedder if known.model == TopicSettings.current().embedding_model and not known.failing() else None
 
 
-def current() -> Embedder:
+def current() -> Local:
     """Return the model; the first call loads it. Raises Unavailable."""
     global _known
     with _loading:
-        model = _model_name()
-        if not model[0]:
+        model = TopicSettings.current().embedding_model
+        if not model:
             raise Unavailable(off())
         if _known.model == model and _known.failing():
             raise Unavailable(_known.failure)
         if _known.model != model or _known.embedder is None:
             _known = _Known(model, None)  # releases the former model's memory before the next one is loaded
             try:
-                _known = _Known(model, _load(*model))
+                _known = _Known(model, _load(model))
             except Unavailable as failure:
                 _known = _Known(model, None, str(failure), now() + RETRY)
                 raise
@@ -96,17 +84,14 @@ def current() -> Embedder:
         return _known.embedder
 
 
-def embed(texts: Sequence[str]) -> tuple[Embedder, Array]:
-    """Return the model, and a row of unit length for each text. Raises Unavailable, and Refused for texts it cannot
-    take."""
+def embed(texts: Sequence[str]) -> tuple[Local, Array]:
+    """Return the model, and a row of unit length for each text. Raises Unavailable."""
     global _known
     embedder = current()
     from nexus.topics.embedding.vectors import unit
 
     try:
         return embedder, unit(embedder.embed(texts))
-    except Refused:
-        raise
     except Unavailable as failure:
         with _loading:
             if _known.embedder is embedder:  # and the settings have not changed meanwhile
@@ -114,33 +99,19 @@ def embed(texts: Sequence[str]) -> tuple[Embedder, Array]:
         raise
 
 
-def _model_name() -> ModelName:
-    settings = TopicSettings.current()
-    return settings.embedding_model, settings.embedding_url
-
-
-def _load(name: str, url: str) -> Embedder:
+def _load(folder: str) -> Local:
+    # The library would look for any other name on the network.
+    if not (Path(folder).is_absolute() and Path(folder).is_dir()):
+        raise Unavailable(f"The embedding model {folder!r} is not there: give the absolute path of a folder.")
     try:
-        if url:
-            from nexus.topics.embedding.remote import Remote
-
-            return Remote(name, url)
-        # The library would look for any other name on the network.
-        if not (Path(name).is_absolute() and Path(name).is_dir()):
-            raise Unavailable(
-                f"The embedding model {name!r} is not there: give the absolute path of a folder, or a service with "
-                "NEXUS_EMBEDDING_URL."
-            )
         from nexus.topics.embedding.local import Local
 
-        return Local(name)
-    except Unavailable:
-        raise
+        return Local(folder)
     except ImportError:
         raise Unavailable(off()) from None
     except Exception:
-        log.exception("the embedding model %s cannot be loaded", name)
+        log.exception("the embedding model %s cannot be loaded", folder)
         raise Unavailable(
-            f"The embedding model {name!r} cannot be loaded, and the log has the cause: it must be a static model of "
-            "Model2Vec. Models of other kinds, such as BERT, run behind a service: NEXUS_EMBEDDING_URL."
+            f"The embedding model {folder!r} cannot be loaded, and the log has the cause: it must be a static model of "
+            "Model2Vec."
         ) from None

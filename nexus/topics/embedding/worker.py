@@ -11,7 +11,7 @@ from nexus.core.background_work import Work
 from nexus.topics.embedding import index, source
 from nexus.topics.embedding.index import Text
 from nexus.topics.models import TopicMessage
-from nexus.topics.toolset import Refused, Unavailable
+from nexus.topics.toolset import Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -87,15 +87,7 @@ def catch_up() -> Iterator[int]:
 def _embedded(texts: Sequence[Text]) -> Embedded:
     if not texts:
         return Embedded(source.current().identity, ())
-    from nexus.topics.embedding.vectors import nothing, stored
+    from nexus.topics.embedding.vectors import stored
 
-    try:
-        embedder, rows = source.embed([text for _, text in texts])
-    except Refused as refusal:
-        if len(texts) > 1:  # one text was refused: handle the others without it
-            each = [_embedded([one]) for one in texts]
-            return Embedded(each[0].identity, [vector for one in each for vector in one.vectors])
-        log.warning("a message of topics is found by its words alone: %s", refusal)
-        embedder = source.current()
-        rows = nothing(embedder.dimension)
+    embedder, rows = source.embed([text for _, text in texts])
     return Embedded(embedder.identity, [stored(row) for row in rows])
