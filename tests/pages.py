@@ -139,7 +139,7 @@ def played_team(db: None, played: Played) -> Ids:
 
 
 def _play(root: Path) -> Ids:
-    added = run(OPERATOR, "webhook_add", {"url": "https://example.com/nexus", "types": ["operator.created"]})["data"]
+    run(OPERATOR, "webhook_add", {"url": "https://example.com/nexus", "types": ["operator.created"]})
     topic = scene.talk(Peer().call)
     connections._held.clear()
     shown = scene.play(do, root)
@@ -149,7 +149,7 @@ def _play(root: Path) -> Ids:
     planned["reservation"] = scene.hold(files, root, shown["claimed"])
     lead = _in_pool(root)
     planned |= {"pool_agent": lead.pk, "run": lead.turns.get().pk}
-    return {**shown, **topic, **planned, "root": str(root), "webhook": added["webhook_id"]}
+    return {**shown, **topic, **planned, "root": str(root)}
 
 
 def _in_pool(root: Path) -> PoolAgent:

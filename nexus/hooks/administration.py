@@ -15,7 +15,7 @@ from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import Id, Nothing, Params, Time
 from nexus.core.operations.registry import OPERATORS_ONLY
-from nexus.hooks import notices, problems, selectors, services
+from nexus.hooks import notices, problems, webhooks
 from nexus.hooks.models import NoticeAddress, Webhook
 
 
@@ -28,6 +28,8 @@ class WebhookRow(TypedDict):
     allow_private: bool
     created_at: Time
     last_delivered_at: Time | None
+    last_error: str | None
+    given_up: Annotated[int, Field(description="Events whose attempts all failed.")]
 
 
 def webhook_row(webhook: Webhook) -> WebhookRow:
@@ -40,6 +42,8 @@ def webhook_row(webhook: Webhook) -> WebhookRow:
         "allow_private": webhook.allow_private,
         "created_at": iso(webhook.created_at),
         "last_delivered_at": iso(webhook.last_delivered_at),
+        "last_error": webhook.last_error,
+        "given_up": webhook.given_up,
     }
 
 
@@ -66,7 +70,7 @@ class AddedWebhook(WebhookRow):
 )
 def webhook_add(p: WebhookAdd, caller: Caller) -> AddedWebhook:
     """Send every event from now on to a URL. Only this answer shows the signing secret."""
-    webhook = services.add(
+    webhook = webhooks.add(
         url=p.url,
         agent_id=p.agent_id,
         project_root=p.project_root,
@@ -77,30 +81,14 @@ def webhook_add(p: WebhookAdd, caller: Caller) -> AddedWebhook:
     return {**webhook_row(webhook), "secret": webhook.secret}
 
 
-class WebhookState(WebhookRow):
-    pending: int
-    dead: int
-    last_error: str | None
-
-
 class WebhookList(TypedDict):
-    webhooks: list[WebhookState]
+    webhooks: list[WebhookRow]
 
 
 @operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
 def webhook_list(p: Nothing, caller: Caller) -> WebhookList:
-    """Every webhook, with how many deliveries wait and how many are dead letters."""
-    return {
-        "webhooks": [
-            {
-                **webhook_row(found.webhook),
-                "pending": found.pending,
-                "dead": found.dead,
-                "last_error": found.last_error,
-            }
-            for found in selectors.webhooks()
-        ]
-    }
+    """Every webhook, and how its last attempt went."""
+    return {"webhooks": [webhook_row(row) for row in Webhook.objects.order_by("created_at", "pk")]}
 
 
 class WebhookRef(Params):
@@ -113,28 +101,19 @@ OF_ONE = (Code.VALIDATION_ERROR, Code.NOT_FOUND)
 class RemovedWebhook(TypedDict):
     webhook_id: str
     removed: bool
-    deliveries_dropped: int
 
 
 @operation(WebhookRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
 def webhook_remove(p: WebhookRef, caller: Caller) -> RemovedWebhook:
-    """Delete a webhook and its waiting deliveries."""
-    dropped = services.remove(webhook_id=p.webhook_id, operator=operator_behind(caller))
-    return {"webhook_id": p.webhook_id, "removed": True, "deliveries_dropped": dropped}
-
-
-class RevivedDeliveries(TypedDict):
-    webhook_id: str
-    redelivered: int
+    """Send nothing to a webhook any more."""
+    webhooks.remove(webhook_id=p.webhook_id, operator=operator_behind(caller))
+    return {"webhook_id": p.webhook_id, "removed": True}
 
 
 @operation(WebhookRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
-def webhook_redeliver(p: WebhookRef, caller: Caller) -> RevivedDeliveries:
-    """Deliver a webhook's dead letters again, starting now."""
-    return {
-        "webhook_id": p.webhook_id,
-        "redelivered": services.redeliver(webhook_id=p.webhook_id, operator=operator_behind(caller)),
-    }
+def webhook_redeliver(p: WebhookRef, caller: Caller) -> WebhookRow:
+    """Try a failing webhook again now, instead of after its pause."""
+    return webhook_row(webhooks.end_pause(webhook_id=p.webhook_id, operator=operator_behind(caller)))
 
 
 # Notices

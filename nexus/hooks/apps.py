@@ -24,21 +24,18 @@ class HooksConfig(NexusAppConfig):
         from coordination import overlong
         from coordination.log.emit import committed
         from coordination.toolset import COORDINATION
-        from nexus.hooks.models import BACKOFF, PAUSES, NoticeAddress, Webhook, WebhookDelivery
+        from nexus.hooks.models import PAUSES, NoticeAddress, Webhook
         from nexus.hooks.signals import announce
 
         committed.connect(announce)
-        pending = WebhookDelivery.objects.pending
         overlong.register("webhooks", Webhook.objects.all, "next_attempt_at", lambda: PAUSES[-1])
         overlong.register("notices", NoticeAddress.objects.all, "next_attempt_at", lambda: PAUSES[-1])
-        overlong.register("first attempts", lambda: pending().filter(attempts=0), "next_attempt_at", lambda: 0)
-        overlong.register("attempts", pending, "next_attempt_at", lambda: BACKOFF[-1])
         COORDINATION.administered_in("nexus.hooks.administration")
         super().ready()
 
     def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from nexus.core.background_work import work_forever
         from nexus.hooks.notices import NOTICES
-        from nexus.hooks.services import WEBHOOKS
+        from nexus.hooks.webhooks import WEBHOOKS
 
         return partial(work_forever, WEBHOOKS), partial(work_forever, NOTICES)

@@ -4,30 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django.db.models import Count, Max, Q
-
 from coordination.paths import workspace_id_of
 from inbox.monitoring import Picture
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
 from nexus.hooks import problems
-from nexus.hooks.models import NoticeAddress, Webhook, WebhookDelivery
+from nexus.hooks.models import NoticeAddress, Webhook
 
 
-def _given_up(picture: Picture, each: int) -> Found:
-    """Find webhooks with dead letters: deliveries that failed the maximum number of times."""
-    dead = WebhookDelivery.objects.dead().values("webhook_id", "webhook__url")
-    if picture.workspace:
-        dead = dead.filter(Q(webhook__workspace=None) | Q(webhook__workspace=picture.workspace))
-    rows = list(dead.annotate(letters=Count("pk"), error=Max("last_error")).order_by("-letters", "webhook_id"))
-    return Found(
-        len(rows),
-        [
-            AttentionItem(
-                f"{row['webhook__url'][:120]} failed", f"{row['letters']} given up: {row['error']}", row["webhook_id"]
-            )
-            for row in rows[:each]
-        ],
-    )
+def _failing_webhooks(picture: Picture, each: int) -> Found:
+    """Find webhooks to which an event could not be sent more than once in a row."""
+    rows = list(Webhook.objects.filter(failures__gt=1).order_by("created_at"))
+    rows = [row for row in rows if picture.includes(row.workspace_id)]
+    needs = [AttentionItem(f"{row.url[:120]} fails", row.last_error or "", row.pk) for row in rows[:each]]
+    return Found(len(rows), needs)
 
 
 def _silent_addresses(picture: Picture, each: int) -> Found:
@@ -70,7 +59,7 @@ KINDS = (
         "Webhooks that fail",
         "webhook",
         12,
-        _given_up,
+        _failing_webhooks,
         page="webhook",
         actions=("webhook_redeliver",),
         command="nexus webhooks",

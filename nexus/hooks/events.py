@@ -8,8 +8,6 @@ SENTENCES = {
     "notice.added": Sentence("{actor} added the address {name} for notices", "{count} addresses for notices added"),
     "notice.removed": Sentence("{actor} removed an address for notices", "{count} addresses for notices removed"),
     "webhook.added": Sentence("{actor} added a webhook to {host}", "{count} webhooks added"),
-    "webhook.redelivered": Sentence(
-        "{actor} retries {deliveries} webhook deliveries", "{count} retries of webhook deliveries"
-    ),
+    "webhook.redelivered": Sentence("{actor} had a webhook tried again", "{count} webhooks tried again"),
     "webhook.removed": Sentence("{actor} removed a webhook", "{count} webhooks removed"),
 }

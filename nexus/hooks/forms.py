@@ -44,10 +44,6 @@ class WebhookForm(OperationForm):
         where.choices = workspace_choices()
 
 
-class WebhookActForm(forms.Form):
-    what = forms.ChoiceField(choices=[(what, what) for what in ("redeliver", "remove")])
-
-
 class NoticeForm(OperationForm):
     """The address of a service for notices."""
 
@@ -77,7 +73,3 @@ class NoticeForm(OperationForm):
         assert isinstance(kinds, forms.MultipleChoiceField) and isinstance(where, forms.ChoiceField)
         kinds.choices = [(kind.name, kind.title) for kind in kinds_of_needs()]
         where.choices = workspace_choices()
-
-
-class NoticeActForm(forms.Form):
-    what = forms.ChoiceField(choices=[(what, what) for what in ("test", "remove")])

@@ -1,19 +1,14 @@
-"""Outgoing webhooks and their pending deliveries."""
+"""Outgoing webhooks, and addresses for notices."""
 
 from __future__ import annotations
-
-from datetime import datetime
 
 from django.db import models
 from django.db.models import Q
 
-from coordination.models import ID_LENGTH, Workspace, not_empty, one_of
+from coordination.models import ID_LENGTH, Workspace, not_empty
 
-# Seconds until the next attempt, by the number of attempts; each is longer than a request's time limit.
-BACKOFF = (30, 120, 600, 3600, 4 * 3600, 12 * 3600, 24 * 3600)
-MAX_ATTEMPTS = len(BACKOFF) + 1
-# Seconds for which a webhook is paused, by the number of failures in a row: 30 at first, an hour at most.
-PAUSES = BACKOFF[:4]
+# Seconds until the next attempt, by the number of failures in a row; each is longer than a request's time limit.
+PAUSES = (30, 120, 600, 3600)
 
 
 class Webhook(models.Model):
@@ -26,11 +21,13 @@ class Webhook(models.Model):
     workspace = models.ForeignKey(Workspace, on_delete=models.CASCADE, null=True, related_name="webhooks")
     types = models.JSONField(null=True)  # event types; null is all
     allow_private = models.BooleanField(default=False)  # whether a private or loopback address is allowed
-    cursor = models.BigIntegerField()  # the last event that was considered
+    cursor = models.BigIntegerField()  # the last event that was sent, given up, or is not for it
     created_at = models.DateTimeField()
     last_delivered_at = models.DateTimeField(null=True)
-    failures = models.PositiveIntegerField(default=0)  # failed attempts in a row, of any delivery
+    failures = models.PositiveIntegerField(default=0)  # attempts of the next event that did not succeed
     next_attempt_at = models.DateTimeField(null=True)  # the end of a pause after a failure
+    last_error = models.CharField(max_length=ID_LENGTH, null=True)  # of the latest attempt
+    given_up = models.PositiveIntegerField(default=0)  # events whose attempts all failed
 
     class Meta:
         db_table = "webhooks"
@@ -78,55 +75,3 @@ class NoticeAddress(models.Model):
 
     def __str__(self) -> str:
         return self.name
-
-
-class WebhookDeliveryQuerySet(models.QuerySet["WebhookDelivery"]):
-    """Deliveries by state."""
-
-    def due(self, now: datetime) -> WebhookDeliveryQuerySet:
-        """Deliveries to send now, for the first time or again."""
-        return self.pending().filter(next_attempt_at__lte=now)
-
-    def pending(self) -> WebhookDeliveryQuerySet:
-        """Deliveries to send, now or later."""
-        return self.filter(status=WebhookDeliveryStatus.PENDING)
-
-    def dead(self) -> WebhookDeliveryQuerySet:
-        return self.filter(status=WebhookDeliveryStatus.DEAD)
-
-
-class WebhookDeliveryStatus(models.TextChoices):
-    """The states of a delivery that has not succeeded. Successful ones are deleted."""
-
-    PENDING = "pending"  # to be sent at next_attempt_at
-    DEAD = "dead"  # dead letter: failed the maximum number of times
-
-
-class WebhookDelivery(models.Model):
-    """One event to be sent to one webhook."""
-
-    delivery_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
-    webhook = models.ForeignKey(Webhook, on_delete=models.CASCADE, related_name="deliveries", db_index=False)
-    event_id = models.BigIntegerField()  # no foreign key: events are pruned
-    body = models.TextField()
-    status = models.CharField(max_length=16, choices=WebhookDeliveryStatus, default=WebhookDeliveryStatus.PENDING)
-    attempts = models.PositiveIntegerField(default=0)
-    next_attempt_at = models.DateTimeField()
-    last_error = models.CharField(max_length=ID_LENGTH, null=True)
-    created_at = models.DateTimeField()
-
-    objects = WebhookDeliveryQuerySet.as_manager()
-
-    class Meta:
-        db_table = "webhook_deliveries"
-        verbose_name_plural = "webhook deliveries"
-        indexes = [models.Index(fields=["status", "next_attempt_at"], name="webhook_deliveries_due")]
-        constraints = [
-            *not_empty("webhook_deliveries", "delivery_id"),
-            one_of("webhook_deliveries", "status", WebhookDeliveryStatus),
-            models.UniqueConstraint(fields=["webhook", "event_id"], name="webhook_deliveries_once"),
-            models.CheckConstraint(condition=Q(attempts__gte=0), name="webhook_deliveries_attempts_not_negative"),
-        ]
-
-    def __str__(self) -> str:
-        return self.delivery_id

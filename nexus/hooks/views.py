@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.core import signing
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBadRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.shortcuts import redirect
 from django.shortcuts import render as django_render
 from django.urls import reverse
@@ -22,12 +23,9 @@ from nexus.core.operations.caller import Caller, operator_connection
 from nexus.core.operations.registry import TOOLSETS
 from nexus.core.operations.replies import ENVELOPE
 from nexus.hooks import notices as services_of_notices
-from nexus.hooks import selectors
-from nexus.hooks.forms import NoticeActForm, NoticeForm, WebhookActForm, WebhookForm
-from nexus.hooks.models import NoticeAddress
+from nexus.hooks.forms import NoticeForm, WebhookForm
+from nexus.hooks.models import NoticeAddress, Webhook
 from nexus.web.page import in_words_of_pages, operate, posted, render
-
-SHOWN = 100  # deliveries of one webhook; it keeps no more
 
 
 @never_cache
@@ -38,36 +36,27 @@ def webhooks(request: HttpRequest) -> HttpResponse:
         envelope = operate(COORDINATION, request, "webhook_add", "The webhook is added.", form, **form.given())
         if envelope["ok"]:
             return render(request, "hooks/webhook_secret.html", "New webhook", added=envelope["data"])
-    return render(request, "hooks/webhooks.html", "Webhooks", listed=selectors.webhooks(), form=form)
+    rows = Webhook.objects.select_related("workspace").order_by("created_at", "pk")
+    return render(request, "hooks/webhooks.html", "Webhooks", rows=rows, form=form)
 
 
 def webhook(request: HttpRequest, webhook_id: str) -> HttpResponse:
-    """Show one webhook with its pending deliveries; POST retries its dead letters, or removes it."""
+    """Try a webhook again, or remove it."""
+    acts = {
+        "redeliver": ("webhook_redeliver", "It is tried again, from now."),
+        "remove": ("webhook_remove", "The webhook is removed."),
+    }
+    return _act(request, "admin:webhooks", acts, webhook_id=webhook_id)
+
+
+def _act(request: HttpRequest, page: str, acts: Mapping[str, tuple[str, str]], **row: str) -> HttpResponse:
+    """Do what a button says to a row of a list: by its value the operation, and what to say. GET leads to the row."""
     if request.method == "POST":
-        return _act(request, webhook_id)
-    listed = next((listed for listed in selectors.webhooks() if listed.webhook.pk == webhook_id), None)
-    if listed is None:
-        raise Http404
-    waiting = selectors.undelivered(webhook_id, SHOWN)
-    row = listed.webhook
-    return render(request, "hooks/webhook.html", "Webhook", about=row.url, listed=listed, webhook=row, waiting=waiting)
-
-
-def _act(request: HttpRequest, webhook_id: str) -> HttpResponse:
-    form = WebhookActForm(request.POST)
-    if not form.is_valid():
-        return HttpResponseBadRequest("Remove a webhook, or redeliver its dead letters.")
-    if form.cleaned_data["what"] == "redeliver":
-        operate(
-            COORDINATION,
-            request,
-            "webhook_redeliver",
-            "Its dead letters are tried again, from now.",
-            webhook_id=webhook_id,
-        )
-    elif operate(COORDINATION, request, "webhook_remove", "The webhook is removed.", webhook_id=webhook_id)["ok"]:
-        return redirect("admin:webhooks")
-    return redirect("admin:webhook", webhook_id)
+        if (act := acts.get(request.POST.get("what", ""))) is None:
+            return HttpResponseBadRequest(f"Choose one of these: {', '.join(acts)}.")
+        operate(COORDINATION, request, *act, **row)
+    (key,) = row.values()
+    return redirect(f"{reverse(page)}#{key}")
 
 
 # Notices
@@ -86,15 +75,12 @@ def notices(request: HttpRequest) -> HttpResponse:
 
 
 def notice(request: HttpRequest, notice_id: str) -> HttpResponse:
-    """Test or remove an address by POST; GET leads to the list, which shows all about it."""
-    form = NoticeActForm(posted(request))
-    if form.is_valid() and form.cleaned_data["what"] == "test":
-        operate(COORDINATION, request, "notice_test", "A test is on its way.", notice_id=notice_id)
-    elif form.is_valid():
-        operate(COORDINATION, request, "notice_remove", "Nothing is sent there any more.", notice_id=notice_id)
-    elif request.method == "POST":
-        return HttpResponseBadRequest("Test an address, or remove it.")
-    return redirect(f"{reverse('admin:notices')}#{notice_id}")
+    """Send a test to an address, or remove it."""
+    acts = {
+        "test": ("notice_test", "A test is on its way."),
+        "remove": ("notice_remove", "Nothing is sent there any more."),
+    }
+    return _act(request, "admin:notices", acts, notice_id=notice_id)
 
 
 # A link that answers

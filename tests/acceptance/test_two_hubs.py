@@ -115,7 +115,6 @@ def test_webhooks_and_the_reaper_act_once_for_both_hubs(
     until(lambda: steps("handoff.expired") == steps("handoff.claimed"))
     delivered = Counter(body["data"]["payload"]["message_id"] for _, body in receiver.got)
     assert delivered == Counter(one["message_id"] for one in sent)
-    until(lambda: not any(hook["pending"] for hook in hubs[1].call("webhook_list")["webhooks"]))
 
 
 def test_a_server_that_restarts_costs_no_more_than_the_calls_meanwhile(

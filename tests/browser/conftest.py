@@ -98,9 +98,7 @@ def team(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Ids:
     """A small team at work on the hub."""
     root = tmp_path_factory.mktemp("parser")
     do = scene.over_rest(hub.url)
-    added = do(
-        "webhook_add", url="https://example.com/nexus", types=["operator.created"]
-    )  # never called: nobody makes one
+    do("webhook_add", url="https://example.com/nexus", types=["operator.created"])  # never called: nobody makes one
     topic = scene.talk(scene.topics_over_rest(hub.url))
     played = scene.play(do, root)
     scene.plan(scene.over_rest(hub.url, "planning/operations"), root)
@@ -108,7 +106,7 @@ def team(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Ids:
     pages = [httpx.get(f"{hub.url}/admin/{address}") for address in addresses]
     planned = scene.plan_places(*(page.text for page in pages))
     held = scene.hold(scene.over_rest(hub.url, "files/operations"), root, played["claimed"])
-    about = {"root": str(root), "webhook": added["webhook_id"], "reservation": held}
+    about = {"root": str(root), "reservation": held}
     return {**played, **topic, **planned, **about}
 
 

@@ -51,7 +51,6 @@ PAGES = {
     "notices": "/admin/notices/",
     "forges": "/admin/forges/",
     "webhooks": "/admin/webhooks/",
-    "webhook": "/admin/webhooks/{webhook}/",
     "settings": "/admin/settings/",
     "retention": "/admin/retention/",
     "help": "/admin/help/",

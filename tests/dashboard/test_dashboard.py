@@ -93,7 +93,7 @@ def addresses(ids: Ids) -> list[str]:
         f"/admin/plan/{ids['workspace']}/close/",
         *(f"/admin/plan/{what}s/{ids[what]}/" for what in ("issue", "task", "cycle")),
         *("/admin/planning/task/", "/admin/planning/cycle/", f"/admin/planning/cycle/{ids['cycle']}/change/"),
-        *("/admin/notices/", "/admin/forges/", "/admin/webhooks/", f"/admin/webhooks/{ids['webhook']}/"),
+        *("/admin/notices/", "/admin/forges/", "/admin/webhooks/"),
         *(f"/admin/coordination/{model}/" for model in ("workspace", "session", "channel", "artifact", "event")),
         *("/admin/inbox/message/", "/admin/inbox/delivery/", "/admin/handoffs/handoff/"),
         f"/admin/coordination/workspace/{ids['workspace']}/change/",
@@ -142,7 +142,6 @@ def test_it_tells_in_the_browsers_tab_what_a_page_is_of(team: Ids, browser: Clie
     titles = {
         f"/admin/board/{team['open']}/": f"{Handoff.objects.get(pk=team['open']).title} | Handoff",
         f"/admin/files/{team['reservation']}/": f"{pattern} | Reservation",
-        f"/admin/webhooks/{team['webhook']}/": "https://example.com/nexus | Webhook",
         f"/admin/plan/tasks/{team['task']}/": f"{Task.objects.get(pk=team['task']).title} | Task",
         f"/admin/plan/issues/{team['issue']}/": f"{Issue.objects.get(pk=team['issue']).title} | Issue",
         f"/admin/mail/?m={team['message']}&alone=1": "a⟨U+202E⟩b | Inbox",

@@ -26,15 +26,15 @@ from hypothesis.strategies import ip_addresses as ipaddresses
 from coordination.models import Event
 from coordination.toolset import COORDINATION, run
 from nexus.core.apps import event_types, nexus_apps
-from nexus.core.background_work import work_forever
+from nexus.core.background_work import work_forever, work_once
 from nexus.core.clock import now
 from nexus.core.operations.caller import Caller
 from nexus.core.waiting import WRITERS
-from nexus.hooks import sender, services
-from nexus.hooks.models import MAX_ATTEMPTS, Webhook, WebhookDelivery
+from nexus.hooks import sender, webhooks
+from nexus.hooks.models import Webhook
+from nexus.hooks.webhooks import MAX_ATTEMPTS, WEBHOOKS
 from tests.acceptance.hub import START_SECONDS
-from tests.acceptance.processes import nexus
-from tests.conftest import Call, Furnish
+from tests.conftest import Call
 from tests.hooks.receiver import Receiver, receiver
 
 __all__ = ["Receiver", "receiver"]  # for test_two_hubs, too
@@ -94,6 +94,12 @@ def write(call: Call, project: str, to: str = "builder") -> str:
     return str(call("message_create", **letter, target={"strategy": "direct", "agent_id": to})["message_id"])
 
 
+def deliver() -> tuple[int, int]:
+    """Send what is due; how many events were taken and how many failed."""
+    outcomes = work_once(WEBHOOKS)
+    return outcomes.count(None), len(outcomes) - outcomes.count(None)
+
+
 def later(**span: int) -> Any:
     return time_machine.travel(datetime.now(UTC) + timedelta(**span))
 
@@ -124,20 +130,20 @@ def test_it_sends_a_signed_event(operate: Call, call: Call, project: str, receiv
     webhook = {"url": receiver.url, "allow_private": True, "types": ["message.created"]}
     secret = operate("webhook_add", **webhook)["data"]["secret"]
     message_id = write(call, project)
-    assert services.deliver_once() == (1, 0)
+    assert deliver() == (1, 0)
     [(headers, body)], raw = receiver.got, receiver.bodies[0].decode()
     assert (body["type"], body["data"]["payload"]["message_id"]) == ("message.created", message_id)
     signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.{raw}".encode()
     key = base64.b64decode(secret.removeprefix("whsec_"))
     expected = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
     assert headers["webhook-signature"] == f"v1,{expected}"
-    assert services.deliver_once() == (0, 0)
+    assert deliver() == (0, 0)
 
 
 def test_it_sends_nothing_from_before_it_was_added(add: Call, call: Call, project: str, posted: Posted) -> None:
     write(call, project)
     add(types=["message.created"])
-    assert services.deliver_once() == (0, 0)
+    assert deliver() == (0, 0)
 
 
 def test_it_sends_an_agent_only_what_concerns_it(add: Call, call: Call, project: str, posted: Posted) -> None:
@@ -148,7 +154,7 @@ def test_it_sends_an_agent_only_what_concerns_it(add: Call, call: Call, project:
     offer = {"project_root": project, "from_agent_id": "x", "visibility": "private"}
     call("handoff_create", target={"strategy": "role", "role": "tester"}, **offer)
     call("handoff_create", target={"strategy": "direct", "agent_id": "builder"}, **offer)
-    services.deliver_once()
+    deliver()
     kinds = [(body["type"], body["data"]["payload"].get("message_id")) for _, body in posted.got]
     assert kinds[0] == ("message.created", mine)
     assert sorted(kind for kind, _ in kinds[1:]) == ["handoff.created", "message.created"]  # the offer and its notice
@@ -161,7 +167,7 @@ def test_it_sends_only_its_workspace(
     add(project_root=project, types=["message.created"])
     write(call, elsewhere)
     write(call, project)
-    assert services.deliver_once() == (1, 0)
+    assert deliver() == (1, 0)
 
 
 # Failures
@@ -171,34 +177,45 @@ def test_it_tries_again_later_and_later(add: Call, call: Call, project: str, pos
     add(types=["message.created"])
     write(call, project)
     posted.status = 500
-    assert services.deliver_once() == (0, 1)
-    assert services.deliver_once() == (0, 0)
+    assert deliver() == (0, 1)
+    assert deliver() == (0, 0)
     with later(seconds=31):
-        assert services.deliver_once() == (0, 1)
+        assert deliver() == (0, 1)
     with later(seconds=31 + 60):
-        assert services.deliver_once() == (0, 0)
+        assert deliver() == (0, 0)
     with later(seconds=31 + 121):
         posted.status = 204
-        assert services.deliver_once() == (1, 0)
+        assert deliver() == (1, 0)
     assert len({headers["webhook-id"] for headers, _ in posted.got}) == 1
-    assert WebhookDelivery.objects.count() == 0
 
 
-def test_it_gives_up_and_starts_over_when_told(
+def test_it_gives_an_event_up_after_a_day(add: Call, call: Call, operate: Call, project: str, posted: Posted) -> None:
+    add(types=["message.created"])
+    messages = [write(call, project), write(call, project)]
+    posted.status = 410
+    for hour in range(MAX_ATTEMPTS + 3):
+        with later(hours=hour):
+            deliver()
+    assert [body["data"]["payload"]["message_id"] for _, body in posted.got[MAX_ATTEMPTS - 1 :]] == [
+        messages[0],
+        *3 * [messages[1]],
+    ]
+    (listed,) = operate("webhook_list")["data"]["webhooks"]
+    assert (listed["given_up"], listed["last_error"]) == (1, "the receiver answered 410")
+
+
+def test_it_is_tried_again_at_once_when_told(
     add: Call, call: Call, operate: Call, project: str, posted: Posted
 ) -> None:
     webhook_id = add(types=["message.created"])["webhook_id"]
     write(call, project)
-    posted.status = 410
-    for day in range(MAX_ATTEMPTS + 3):
-        with later(days=2 * day):
-            services.deliver_once()
-    assert len(posted.got) == MAX_ATTEMPTS
-    (listed,) = operate("webhook_list")["data"]["webhooks"]
-    assert (listed["pending"], listed["dead"], listed["last_error"]) == (0, 1, "the receiver answered 410")
+    posted.status = 500
+    assert deliver() == (0, 1)
     posted.status = 200
-    assert operate("webhook_redeliver", webhook_id=webhook_id)["data"]["redelivered"] == 1
-    assert services.deliver_once() == (1, 0)
+    assert deliver() == (0, 0)
+    assert operate("webhook_redeliver", webhook_id=webhook_id)["ok"]
+    assert deliver() == (1, 0)
+    assert operate("webhook_list")["data"]["webhooks"][0]["last_error"] is None
 
 
 @pytest.mark.usefixtures("starts_processes")
@@ -212,26 +229,21 @@ def test_it_follows_no_redirect(receiver: Receiver) -> None:
 def test_it_sends_again_what_a_crash_left_unsettled(add: Call, call: Call, project: str, posted: Posted) -> None:
     webhook_id = add(types=["message.created"])["webhook_id"]
     write(call, project)
-    services.enqueue(webhook_id)
-    taken = services.claim(webhook_id)
-    assert taken is not None and services.claim(webhook_id) is None  # and here its process dies
+    taken = WEBHOOKS.claim(webhook_id)
+    assert taken is not None and WEBHOOKS.claim(webhook_id) is None  # and here its process dies
     with later(seconds=31):
-        assert services.deliver_once() == (1, 0)
+        assert deliver() == (1, 0)
     assert posted.got[0][0]["webhook-id"] == taken.delivery_id
 
 
-def test_it_keeps_a_bounded_queue_and_loses_nothing(
-    add: Call, call: Call, project: str, posted: Posted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(services, "MAX_QUEUED", 3)
+def test_it_sends_in_order_what_waited(add: Call, call: Call, project: str, posted: Posted) -> None:
     add(types=["message.created"])
     sent = [write(call, project) for _ in range(5)]
     posted.status = 500
-    services.deliver_once()
-    assert WebhookDelivery.objects.count() == 3
+    assert deliver() == (0, 1)
     posted.status = 200
     with later(seconds=31):
-        assert services.deliver_once() == (5, 0)  # what was sent makes room for the next
+        assert deliver() == (5, 0)
     assert [body["data"]["payload"]["message_id"] for _, body in posted.got[1:]] == sent
 
 
@@ -239,30 +251,21 @@ def test_it_catches_up_a_little_at_a_time(
     add: Call, call: Call, project: str, posted: Posted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A webhook that is far behind does not hold up the other writers of its process."""
-    monkeypatch.setattr(services, "EVENTS_AT_ONCE", 1)
-    monkeypatch.setattr(services, "LOOKS", 2)
+    monkeypatch.setattr(webhooks, "EVENTS_AT_ONCE", 1)
+    monkeypatch.setattr(webhooks, "LOOKS", 2)
     webhook_id = add(types=["artifact.created"])["webhook_id"]
     begin = Webhook.objects.get().cursor
     for _ in range(5):
         write(call, project)
     behind = Event.objects.filter(event_id__gt=begin).order_by("event_id").values_list("event_id", flat=True)
 
-    assert services.WEBHOOKS.claim(webhook_id) is None
+    assert WEBHOOKS.claim(webhook_id) is None
     assert Webhook.objects.get().cursor == behind[1]
-    assert services.WEBHOOKS.claim(webhook_id) is None
+    assert WEBHOOKS.claim(webhook_id) is None
     assert Webhook.objects.get().cursor == behind[3]
 
-    assert services.deliver_once() == (0, 0)
+    assert deliver() == (0, 0)
     assert Webhook.objects.get().cursor == Event.objects.latest("event_id").event_id
-
-
-def test_it_delivers_what_has_left_the_log(add: Call, call: Call, project: str, posted: Posted) -> None:
-    webhook_id = add(types=["message.created"])["webhook_id"]
-    message_id = write(call, project)
-    services.enqueue(webhook_id)
-    Webhook.objects.filter(pk=webhook_id).update(cursor=10**9)
-    assert services.deliver_once() == (1, 0)
-    assert posted.got[0][1]["data"]["payload"]["message_id"] == message_id
 
 
 def test_a_failing_receiver_is_paused_whatever_happens(add: Call, call: Call, project: str, posted: Posted) -> None:
@@ -270,15 +273,15 @@ def test_a_failing_receiver_is_paused_whatever_happens(add: Call, call: Call, pr
     posted.status = 500
     for count, pause in enumerate([30, 120, 600], 1):
         write(call, project)
-        assert services.deliver_once() == (0, 1)
+        assert deliver() == (0, 1)
         write(call, project)
-        assert services.deliver_once() == (0, 0)
+        assert deliver() == (0, 0)
         webhook = Webhook.objects.get()
         assert webhook.failures == count and webhook.next_attempt_at is not None
         assert (webhook.next_attempt_at - now()).total_seconds() == pytest.approx(pause, abs=29)
         Webhook.objects.update(next_attempt_at=now())
     posted.status = 200
-    assert services.deliver_once()[1] == 0
+    assert deliver()[1] == 0
     assert (Webhook.objects.get().failures, Webhook.objects.get().next_attempt_at) == (0, None)
 
 
@@ -287,16 +290,11 @@ def test_a_clock_that_was_a_day_ahead_puts_no_delivery_off(add: Call, call: Call
     with later(days=1):
         write(call, project)
         posted.status = 500
-        assert services.deliver_once() == (0, 1)
-        write(call, project)
-        services.enqueue(Webhook.objects.get().pk)
+        assert deliver() == (0, 1)
         posted.status = 204
     with later(seconds=2):  # the next look for what to end
         call("agent_get", agent_id="builder")
-        assert services.deliver_once() == (1, 0), "what was never tried"
-        WebhookDelivery.objects.update(attempts=3)
-    with later(days=2):
-        assert services.deliver_once() == (1, 0), "and what was, a day after the longest pause"
+        assert deliver() == (1, 0)
 
 
 @pytest.mark.usefixtures("starts_processes")
@@ -317,7 +315,7 @@ def test_receivers_that_never_answer_leave_half_of_the_threads(
             receiver.arrived.clear()
             write(call, project)
 
-        task = asyncio.create_task(work_forever(services.WEBHOOKS))
+        task = asyncio.create_task(work_forever(WEBHOOKS))
         assert await asyncio.to_thread(receiver.arrived.wait, 60)
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         for _ in range(16):
@@ -326,7 +324,7 @@ def test_receivers_that_never_answer_leave_half_of_the_threads(
             await loop.run_in_executor(WRITERS, said)
             assert await asyncio.to_thread(receiver.arrived.wait, 60)
             if not taken:
-                for _ in range(services.WEBHOOKS.threads // 2):
+                for _ in range(WEBHOOKS.threads // 2):
                     assert await asyncio.to_thread(accepted.acquire, True, 60)
         await asyncio.to_thread(ends, silent)
         task.cancel()
@@ -348,14 +346,14 @@ def test_receivers_that_never_answer_leave_half_of_the_threads(
         threading.Thread(target=accept, args=[silent], daemon=True).start()
         asyncio.run(serve(silent))
     assert len(receiver.got) >= 4
-    assert len(taken) == services.WEBHOOKS.threads // 2
+    assert len(taken) == WEBHOOKS.threads // 2
 
 
 def test_it_delivers_in_the_background(committed: None, add: Call, call: Call, project: str, posted: Posted) -> None:
     add(types=["message.created"])
 
     async def serve() -> None:
-        task = asyncio.create_task(work_forever(services.WEBHOOKS))
+        task = asyncio.create_task(work_forever(WEBHOOKS))
         await asyncio.get_running_loop().run_in_executor(WRITERS, lambda: write(call, project))
         assert await asyncio.to_thread(posted.arrived.wait, START_SECONDS)
         task.cancel()
@@ -498,29 +496,23 @@ def test_it_shows_its_secret_once_and_logs_only_its_host(operate: Call, call: Ca
     assert "token-abc" not in json.dumps(event.payload)
 
 
-def test_it_goes_with_everything_it_had_to_deliver(
-    add: Call, call: Call, operate: Call, project: str, posted: Posted
-) -> None:
+def test_it_gets_nothing_once_it_is_removed(add: Call, call: Call, operate: Call, project: str, posted: Posted) -> None:
     webhook_id = add(types=["message.created"])["webhook_id"]
     write(call, project)
-    services.enqueue(webhook_id)
-    assert operate("webhook_remove", webhook_id=webhook_id)["data"]["deliveries_dropped"] == 1
-    assert services.deliver_once() == (0, 0)
+    assert operate("webhook_remove", webhook_id=webhook_id)["data"]["removed"]
+    assert deliver() == (0, 0)
     assert operate("webhook_remove", webhook_id=webhook_id)["error"]["code"] == "NOT_FOUND"
 
 
 def test_it_is_looked_after_from_the_command_line(
-    add: Call, call: Call, project: str, posted: Posted, capsys: pytest.CaptureFixture[str]
+    add: Call, posted: Posted, capsys: pytest.CaptureFixture[str]
 ) -> None:
     webhook_id = add(types=["message.created"])["webhook_id"]
-    write(call, project)
     for arguments, code, printed in (
-        (["deliver", "--json"], 0, '"sent": 1'),
         (["list"], 0, webhook_id),
         ([], 0, webhook_id),
-        (["show", webhook_id], 0, "message.created"),
-        (["redeliver", webhook_id, "--json"], 0, '"redelivered": 0'),
-        (["delete", webhook_id, "--json"], 0, '"removed": true'),
+        (["redeliver", webhook_id, "--json"], 0, '"given_up": 0'),
+        (["delete", webhook_id, "--yes", "--json"], 0, '"removed": true'),
         (["list", "--json"], 3, '"webhooks": []'),
         (["create", posted.url, "--allow-private", "--type", "message.created"], 0, "whsec_"),
     ):
@@ -530,63 +522,7 @@ def test_it_is_looked_after_from_the_command_line(
 
 
 def test_it_says_that_a_webhook_is_unknown(db: None, capsys: pytest.CaptureFixture[str]) -> None:
-    for verb in ("show", "redeliver", "delete"):
+    for arguments in (["redeliver", "whk_x"], ["delete", "whk_x", "--yes"]):
         with pytest.raises(SystemExit, match="1"):
-            call_command("webhooks", verb, "whk_x")
+            call_command("webhooks", *arguments)
         assert capsys.readouterr().err == "[nexus] NOT_FOUND: No such webhook: 'whk_x'.\n"
-
-
-def test_it_asks_at_a_terminal_before_it_removes(
-    add: Call, operate: Call, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    webhook_id = add()["webhook_id"]
-    monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
-    monkeypatch.setattr("builtins.input", lambda question: "n")
-    with pytest.raises(SystemExit):
-        call_command("webhooks", "delete", webhook_id)
-    assert "Nothing was changed." in capsys.readouterr().out
-    assert len(operate("webhook_list")["data"]["webhooks"]) == 1
-    with pytest.raises(SystemExit):
-        call_command("webhooks", "delete", webhook_id, "--yes")
-    assert operate("webhook_list")["data"]["webhooks"] == []
-
-
-# A history that was replaced
-
-
-@pytest.mark.usefixtures("starts_processes")
-def test_it_goes_on_above_the_history_that_was_replaced(
-    receiver: Receiver, project: str, tmp_path: Path, furnish: Furnish
-) -> None:
-    """In processes of their own, over a store of their own: what a restore replaces is the whole of it."""
-    home = furnish(tmp_path / "home")
-
-    def ran(*arguments: str) -> dict[str, Any]:
-        done = nexus(home, *arguments)
-        assert done.returncode == 0, done.stderr
-        data: dict[str, Any] = json.loads(done.stdout)
-        return data
-
-    def written(subject: str) -> int:
-        letter = ("--to", "builder", "--project", project, "--subject", subject, "--body", "b")
-        return int(ran("send", *letter, "--json")["event_id"])
-
-    def delivered() -> list[tuple[str, int]]:
-        ran("webhooks", "deliver", "--json")
-        got = [(body["type"], body["data"]["event_id"]) for _, body in receiver.got]
-        receiver.got.clear()
-        return got
-
-    ran("agents", "create", "builder", "--json")
-    ran("webhooks", "create", receiver.url, "--allow-private", "--project", project, "--json")
-    kept = written("kept")
-    assert delivered() == [("message.created", kept)]
-    ran("backup", str(tmp_path / "early.db"), "--json")
-    lost = written("lost")
-    assert delivered() == [("message.created", lost)]
-    ran("restore", str(tmp_path / "early.db"), "--json")
-    after = written("after")
-    *told, last = delivered()
-    assert {type for type, _ in told} == {"history.restored"} and last == ("message.created", after)
-    assert lost < min(event_id for _, event_id in told) and max(event_id for _, event_id in told) < after
-    assert delivered() == []

@@ -71,6 +71,21 @@ def test_it_keeps_the_content_of_a_store_that_the_replaced_migrations_made(
     assert examined.code == 0, examined.out
 
 
+def test_what_waits_for_a_webhook_is_sent_from_the_log(kept: Home) -> None:
+    kept.sql(
+        """INSERT INTO webhooks (webhook_id, url, secret, allow_private, cursor, created_at, failures)
+        VALUES ('w', 'https://example.com', 's', 0, 40, '2026-01-01', 0)""",
+        """INSERT INTO webhook_deliveries
+        (delivery_id, webhook_id, event_id, body, status, attempts, next_attempt_at, created_at)
+        VALUES ('a', 'w', 12, '{}', 'pending', 1, '2026-01-01', '2026-01-01'),
+        ('b', 'w', 9, '{}', 'dead', 8, '2026-01-01', '2026-01-01')""",
+    )
+
+    assert kept.process("migrate").returncode == 0
+
+    assert kept.sql("SELECT cursor, given_up FROM webhooks WHERE webhook_id = 'w'") == [(11, 1)]
+
+
 # Of each app the first migration alone, and an app less.
 EARLIER = """
     DELETE FROM django_migrations WHERE app = 'compat'

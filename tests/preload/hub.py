@@ -9,7 +9,7 @@ nexus(
     nexus.control.worker.supervision coordination.log.streams
     nexus.maintenance.attention nexus.core.database.sqlite.backend.base
     nexus.web.login nexus.web.middleware nexus.dashboard.views.home
-    django.contrib.messages.storage.fallback nexus.hooks.services nexus.maintenance.reaper
+    django.contrib.messages.storage.fallback nexus.hooks.webhooks nexus.maintenance.reaper
     nexus.maintenance.store_file mcp_bridge.http
     nexus_site.serving.metrics nexus_site.serving.middleware nexus_site.serving.django nexus_site.serving.middleware
     nexus_site.urls nexus.topics.embedding.worker
