@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from pydantic_core import to_jsonable_python
 
 from nexus.core.operations.runner import documented
-from nexus.hooks import look
+from nexus.hooks import store_queries
 from nexus.hooks.harness import MAX_ID, Call
 
 LONGEST_PATH = 4096
@@ -48,7 +48,7 @@ class Perform(Strict):
 
 
 class Question(Strict):
-    """A query of `nexus.hooks.look`, with its arguments."""
+    """A query of `nexus.hooks.store_queries`, with its arguments."""
 
     call: Asker
     question: Annotated[Plain | Owed | Waiting | Perform, Field(discriminator="name")]
@@ -59,7 +59,7 @@ def answer_hook(asked: Question, connection: str) -> dict[str, Any]:
     call = Call(**asked.call.model_dump(), connection=connection)
     question = asked.question.model_dump()
     try:
-        return {"data": to_jsonable_python(look.answer(question.pop("name"), call, **question))}
+        return {"data": to_jsonable_python(store_queries.answer(question.pop("name"), call, **question))}
     except Exception as error:
         known = documented(error)
         return {"error": {"code": known.code.value, "message": known.message}}

@@ -18,7 +18,7 @@ from nexus.core.time_limit import OutOfTime
 if TYPE_CHECKING:
     from nexus.hooks.harness import Call
 
-HOOK = "hook"  # as a client calls it: a command whose one argument is a query of `nexus.hooks.look`
+HOOK = "hook"  # as a client calls it: a command whose one argument is a query of `nexus.hooks.store_queries`
 GO = b"go\n"  # confirms that the hub answers: nothing must be done twice
 WELCOME = {"nexus": "welcome"}  # a hub that knows no hooks says more, and would take this process for a relay
 LOST = "The hub ended before it answered. This may have been done: look first."
@@ -63,7 +63,7 @@ def _answer(connection: socket.socket) -> dict[str, Any]:
 
 
 def ask_hook(resolved: Resolved, apps: list[str], name: str, call: Call, arguments: Mapping[str, Any]) -> Any:
-    """Return the hub's answer to a query of `nexus.hooks.look`.
+    """Return the hub's answer to a query of `nexus.hooks.store_queries`.
 
     Raises NoHub where this process must answer it, OutOfTime, and NexusError with the hub's message.
     """

@@ -251,9 +251,9 @@ def _hooked(arguments: list[str]) -> bool:
             return remote.ask_hook(resolved(), APPS, name, call, arguments)
         except relay.NoHub:
             start_django()
-        from nexus.hooks import look
+        from nexus.hooks import store_queries
 
-        return look.answer(name, call, **arguments)
+        return store_queries.answer(name, call, **arguments)
 
     for module in (f"{app}.hook" for app in APPS):
         if find_spec(module):

@@ -29,7 +29,7 @@ def _silent_addresses(picture: Picture, each: int) -> Found:
 
 def _failing_hooks(picture: Picture, each: int) -> Found:
     """Find hooks that fail, or that a client does not run."""
-    rows = [row for row in problems.find() if picture.includes(workspace_id_of(row.project_root))]
+    rows = [row for row in problems.list_problems() if picture.includes(workspace_id_of(row.project_root))]
     needs = [AttentionItem(row.title, row.advice, row.hook_id, since=row.since) for row in rows[:each]]
     return Found(len(rows), needs)
 
@@ -76,7 +76,7 @@ def _addresses(notice_ids: Sequence[str]) -> dict[str, str]:
 
 
 def _hooks(hook_ids: Sequence[str]) -> dict[str, str]:
-    return {each.hook_id: each.title for each in problems.find() if each.hook_id in hook_ids}
+    return {each.hook_id: each.title for each in problems.list_problems() if each.hook_id in hook_ids}
 
 
 ACTIONS = (

@@ -52,10 +52,10 @@ def _complain(error: Exception, settings: Any, call: Call | None) -> None:
     with contextlib.suppress(OSError):
         sys.stderr.write(f"[nexus] hook: {said}\n")
     if call is not None:
-        from nexus.hooks import memory  # not imported where nothing fails
+        from nexus.hooks import hook_state  # not imported where nothing fails
 
         with contextlib.suppress(OSError):
-            memory.record_fault(settings.home, call.agent_id, call.root, said)
+            hook_state.record_fault(settings.home, call.agent_id, call.root, said)
 
 
 def respond(settings: Any, call: Call, ask: Ask) -> str:
@@ -108,6 +108,6 @@ def _handled(settings: Any, call: Call, ask: Ask) -> Said:
 def _mail(settings: Any, call: Call, ask: Ask) -> str:
     if call.event is None or (call.event == STOP and call.continued):
         return ""
-    from nexus.hooks import turn  # not imported for the check of an edit
+    from nexus.hooks import announcements  # not imported for the check of an edit
 
-    return turn.notice_text(settings, call, ask)
+    return announcements.announcement(settings, call, ask)

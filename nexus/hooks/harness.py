@@ -111,7 +111,7 @@ class Call(NamedTuple):
     connection: str | None = None  # of the process that asks the hub; None in that process itself
 
 
-# Answers a query of `nexus.hooks.look`, given its name, the call and further arguments; in the
+# Answers a query of `nexus.hooks.store_queries`, given its name, the call and further arguments; in the
 # answer a list may replace a set or a tuple. Raises NexusError.
 Ask = Callable[..., Any]
 

@@ -31,7 +31,7 @@ from nexus.core.processes import CHUNK, CODE, NEUTRAL, environment, python, run
 from nexus.hooks import sender
 from nexus.hooks.config import HookSettings
 from nexus.hooks.models import PAUSES, NoticeAddress
-from nexus.hooks.notify import SECONDS
+from nexus.hooks.send_notice import SECONDS
 
 MOST_ADDRESSES = 50
 EACH = 100  # needs of a kind that are compared
@@ -217,7 +217,7 @@ def send(notice: Notice) -> Sent:
     env = environment(*DESKTOP, "HOME", "XDG_RUNTIME_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR", PYTHONPATH=CODE)
     try:
         done = run(
-            python("nexus.hooks.notify"),
+            python("nexus.hooks.send_notice"),
             cwd=NEUTRAL,
             env=env,
             input=json.dumps(request).encode(),

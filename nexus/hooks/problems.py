@@ -1,7 +1,8 @@
 """Hooks of clients on this machine that fail, or that do not run although `nexus setup` installed them.
 
-A hook that fails, and the guard where it refuses what it cannot check, leave a file in the home (`nexus.hooks.memory`).
-One that the client refuses leaves nothing: its agent acts, and the files of the hook stay old.
+A hook that fails, and the guard where it refuses what it cannot check, leave a file in the home
+(`nexus.hooks.hook_state`). One that the client refuses leaves nothing: its agent acts, and the files of the hook stay
+old.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from nexus.core.clients import CLIENTS, HOOKED
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import NexusError, not_found
-from nexus.hooks import memory, record
+from nexus.hooks import hook_state, setup_record
 from nexus.hooks.harness import derived_id
 
 GRACE = timedelta(minutes=10)  # between an agent's act and its hook's latest run; and to start a client anew
@@ -35,7 +36,7 @@ class HookProblem(NamedTuple):
     since: datetime
 
 
-def find() -> list[HookProblem]:
+def list_problems() -> list[HookProblem]:
     """Return the problems that nobody has dismissed, the latest first."""
     home = CoreSettings.current().home
     found = {each.hook_id: each for each in (*_silent(home), *_failing(home))}
@@ -45,15 +46,15 @@ def find() -> list[HookProblem]:
 
 def dismiss(hook_id: str) -> HookProblem:
     """Hide a problem until the hook fails again, or stops running after it ran again. Raises NOT_FOUND."""
-    problem = next((each for each in find() if each.hook_id == hook_id), None)
+    problem = next((each for each in list_problems() if each.hook_id == hook_id), None)
     if problem is None:
         raise not_found("hook", hook_id[:200])
-    memory.dismiss(CoreSettings.current().home, hook_id)
+    hook_state.dismiss(CoreSettings.current().home, hook_id)
     return problem
 
 
 def _failing(home: Path) -> Iterator[HookProblem]:
-    for fault in memory.faults(home, MOST):
+    for fault in hook_state.faults(home, MOST):
         if fault.refused:
             title = f"A {fault.refused} of {fault.agent_id or 'a person'} was refused without a check"
             then = f"so git's hook in {fault.project_root} refuses everything (guard_unreadable is closed)"
@@ -76,8 +77,8 @@ def _silent(home: Path) -> Iterator[HookProblem]:
     acted = dict(Agent.objects.filter(pk__in=names).values_list("pk", "last_seen_at"))
     for agent_id, (client, root, since) in zip(names, installed, strict=True):
         last_act = acted.get(agent_id)
-        hook_id = memory.hook_id(agent_id, root)
-        ran = memory.last_run(home, hook_id)
+        hook_id = hook_state.hook_id(agent_id, root)
+        ran = hook_state.last_run(home, hook_id)
         begun = since if ran is None else datetime.fromtimestamp(ran, UTC)
         if last_act is None or last_act - max(begun, since) < GRACE:
             continue
@@ -95,7 +96,7 @@ def _installed(home: Path) -> Iterator[tuple[str, str, datetime]]:
     """Yield the client, the project and the time of each installation of hooks by `nexus setup`."""
     for file in sorted((home / "setup").glob("*.json")):
         try:
-            written = record.read(file)
+            written = setup_record.read(file)
             since = datetime.fromtimestamp(file.stat().st_mtime, UTC)
         except (NexusError, OSError):
             continue  # it is being written, or `nexus setup` says what is wrong with it
@@ -106,5 +107,5 @@ def _installed(home: Path) -> Iterator[tuple[str, str, datetime]]:
 
 
 def _is_dismissed(home: Path, problem: HookProblem) -> bool:
-    dismissed = memory.dismissed_at(home, problem.hook_id)
+    dismissed = hook_state.dismissed_at(home, problem.hook_id)
     return dismissed is not None and problem.since.timestamp() <= dismissed <= now().timestamp()

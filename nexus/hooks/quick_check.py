@@ -1,7 +1,7 @@
 """A quick check of the store without Django, whose start takes longer than a hook may: is anything waiting?
 
 It only decides whether to start Django; the operations make the texts for the agent. SQLite's own SQL is used only
-here; for a store on a server there is `nexus.hooks.look`.
+here; for a store on a server there is `nexus.hooks.store_queries`.
 """
 
 from __future__ import annotations

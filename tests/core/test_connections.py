@@ -16,7 +16,7 @@ from nexus.core.cli import OperatorCommand
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.replies import Outcome
-from nexus.hooks import look
+from nexus.hooks import store_queries
 from nexus.web.page import operator
 
 HERE = "127.0.0.1:8420"
@@ -44,7 +44,7 @@ def callers(monkeypatch: pytest.MonkeyPatch) -> list[Caller]:
 def test_a_process_has_one_name_and_its_kind(callers: list[Caller]) -> None:
     for _ in range(2):
         OperatorCommand().call("nexus_info")
-        look._data(SimpleNamespace(agent_id="ann", connection=None), "nexus_info")  # type: ignore[arg-type]
+        store_queries._data(SimpleNamespace(agent_id="ann", connection=None), "nexus_info")  # type: ignore[arg-type]
     command, hook = callers[0].connection or "", callers[1].connection or ""
     assert [caller.connection for caller in callers] == [command, hook] * 2
     assert command.startswith("cli:") and hook == command.replace("cli:", "hook:")

@@ -22,8 +22,8 @@ from nexus.core.clients import CLIENTS, Format
 from nexus.core.config import CoreSettings
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
-from nexus.hooks import clients, configuration, setup
-from nexus.hooks.configuration import Edit
+from nexus.hooks import client_commands, client_entries, client_files
+from nexus.hooks.client_files import Edit
 from nexus.hooks.management.commands.connect import check_url
 from tests.acceptance.processes import environment
 from tests.conftest import examples
@@ -64,15 +64,15 @@ def rewritten(text: str | None, *edits: Edit, format: Format = "json") -> str:
         if text is not None:
             file.write_bytes(text.encode())
         for edit in edits:
-            configuration.apply(configuration.plan(file, format, edit))
+            client_files.apply(client_files.plan(file, format, edit))
         return file.read_bytes().decode()
 
 
 @settings(max_examples=examples(40))
 @given(CONTENTS, st.sampled_from(["claude-code", "codex"]), st.sampled_from([None, 2, 4, "\t"]))
 def test_it_takes_out_exactly_the_hooks_it_put_in(content: Any, client: str, indent: Any) -> None:
-    command = clients.hook_command(["/opt/my tools/nexus"], client)
-    put, drop = configuration.put_hooks(client, command), configuration.drop_hooks(client)
+    command = client_entries.hook_command(["/opt/my tools/nexus"], client)
+    put, drop = client_files.put_hooks(client, command), client_files.drop_hooks(client)
     before = json.dumps(content, indent=indent)
     installed = json.loads(rewritten(before, put))
     assert json.loads(rewritten(before, put, drop)) == content
@@ -84,10 +84,10 @@ def test_it_takes_out_exactly_the_hooks_it_put_in(content: Any, client: str, ind
 @settings(max_examples=examples(40))
 @given(CONTENTS, st.sampled_from(["claude-code", "cursor", "windsurf"]))
 def test_it_takes_out_exactly_the_server_it_put_in(content: Any, client: str) -> None:
-    put = configuration.put_server(client, clients.server_entry(client, url="http://127.0.0.1:1/mcp", key="k"))
+    put = client_files.put_server(client, client_entries.server_entry(client, url="http://127.0.0.1:1/mcp", key="k"))
     before = json.dumps(content)
     installed = json.loads(rewritten(before, put))
-    assert json.loads(rewritten(before, put, configuration.drop_server(client))) == content
+    assert json.loads(rewritten(before, put, client_files.drop_server(client))) == content
     assert installed["mcpServers"].pop("nexus")
     assert installed == {"mcpServers": {}, **content}
 
@@ -95,14 +95,14 @@ def test_it_takes_out_exactly_the_server_it_put_in(content: Any, client: str) ->
 @settings(max_examples=examples(40))
 @given(CONTENTS)
 def test_it_changes_nothing_the_second_time(content: Any) -> None:
-    put = configuration.put_hooks("claude-code", COMMAND)
+    put = client_files.put_hooks("claude-code", COMMAND)
     once = rewritten(json.dumps(content), put)
     assert rewritten(once, put) == once
 
 
 def test_it_replaces_the_hooks_of_an_earlier_install() -> None:
-    moved = configuration.put_hooks("claude-code", "/elsewhere/nexus hook --client claude-code")
-    text = rewritten(None, configuration.put_hooks("claude-code", COMMAND), moved)
+    moved = client_files.put_hooks("claude-code", "/elsewhere/nexus hook --client claude-code")
+    text = rewritten(None, client_files.put_hooks("claude-code", COMMAND), moved)
     assert COMMAND not in text
     assert text == rewritten(None, moved)
 
@@ -111,7 +111,7 @@ def test_it_keeps_its_neighbours_in_a_shared_group() -> None:
     mine = {"type": "command", "command": COMMAND}
     yours = {"type": "command", "command": "say done"}
     before = json.dumps({"hooks": {"Stop": [{"hooks": [mine, yours]}]}})
-    after = json.loads(rewritten(before, configuration.drop_hooks("claude-code")))
+    after = json.loads(rewritten(before, client_files.drop_hooks("claude-code")))
     assert after == {"hooks": {"Stop": [{"hooks": [yours]}]}}
 
 
@@ -131,23 +131,23 @@ def test_it_knows_its_own_command_again() -> None:
         nexus hook
         unbalanced ' quote
     """
-    assert all(clients.is_ours(line.strip(), "claude-code") for line in ours.strip().splitlines())
+    assert all(client_entries.is_ours(line.strip(), "claude-code") for line in ours.strip().splitlines())
     theirs: list[Any] = [*map(str.strip, others.strip().splitlines()), None, 7]
-    assert not any(clients.is_ours(command, "claude-code") for command in theirs)
+    assert not any(client_entries.is_ours(command, "claude-code") for command in theirs)
 
 
 TOML = '# my settings\nmodel = "x"  # the good one\n\n[mcp_servers.other]\ncommand = "o"\n\n[tail]\nz = 1\n'
 
 
 def test_it_keeps_the_comments_and_order_of_toml() -> None:
-    entry = clients.server_entry("codex", url="http://127.0.0.1:1/mcp", key_variable="NEXUS_API_KEY")
-    installed = rewritten(TOML, configuration.put_server("codex", entry), format="toml")
+    entry = client_entries.server_entry("codex", url="http://127.0.0.1:1/mcp", key_variable="NEXUS_API_KEY")
+    installed = rewritten(TOML, client_files.put_server("codex", entry), format="toml")
     assert tomlkit.parse(installed).unwrap()["mcp_servers"]["nexus"] == {
         "url": "http://127.0.0.1:1/mcp",
         "bearer_token_env_var": "NEXUS_API_KEY",
     }
     assert "# my settings" in installed and "# the good one" in installed
-    back = rewritten(TOML, configuration.put_server("codex", entry), configuration.drop_server("codex"), format="toml")
+    back = rewritten(TOML, client_files.put_server("codex", entry), client_files.drop_server("codex"), format="toml")
     assert tomlkit.parse(back) == tomlkit.parse(TOML)
     assert "# my settings" in back and "# the good one" in back
 
@@ -160,14 +160,14 @@ NO_TOML = ["a = ", "a = 1\na = 2", "mcp_servers = 3", "mcp_servers = [1]"]
 
 
 def test_it_leaves_alone_what_it_cannot_understand(tmp_path: Path) -> None:
-    hooks, server = configuration.put_hooks("claude-code", COMMAND), configuration.put_server("codex", {"command": "n"})
+    hooks, server = client_files.put_hooks("claude-code", COMMAND), client_files.put_server("codex", {"command": "n"})
     json_files: list[tuple[Format, Edit, bytes]] = [("json", hooks, text.encode()) for text in NO_JSON]
     toml_files: list[tuple[Format, Edit, bytes]] = [("toml", server, text.encode()) for text in NO_TOML]
     file = tmp_path / "settings"
     for format, put, content in (*json_files, ("json", hooks, b"\xff\xfe"), *toml_files):
         file.write_bytes(content)
         with pytest.raises(NexusError, match="It was left as it is") as refused:
-            configuration.plan(file, format, put)
+            client_files.plan(file, format, put)
         assert (refused.value.code, str(file) in refused.value.message) == ("CONFIG_ERROR", True)
         assert file.read_bytes() == content and list(tmp_path.iterdir()) == [file]
 
@@ -180,8 +180,8 @@ def test_it_keeps_a_backup_the_mode_and_the_users_link(tmp_path: Path, monkeypat
     real.chmod(0o640)
     link = tmp_path / "settings.json"
     link.symlink_to(real)
-    file = clients.locate("~/settings.json", tmp_path / "project")
-    backup = configuration.apply(configuration.plan(file, "json", configuration.put_hooks("codex", COMMAND)))
+    file = client_entries.locate("~/settings.json", tmp_path / "project")
+    backup = client_files.apply(client_files.plan(file, "json", client_files.put_hooks("codex", COMMAND)))
     assert backup is not None and backup.read_text() == '{"a": 1}'
     assert link.is_symlink() and "hooks" in real.read_text()
     assert real.stat().st_mode & 0o777 == 0o640
@@ -189,22 +189,22 @@ def test_it_keeps_a_backup_the_mode_and_the_users_link(tmp_path: Path, monkeypat
 
 def test_it_refuses_when_the_file_changed_after_it_was_shown(tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
-    change = configuration.plan(file, "json", configuration.put_hooks("codex", COMMAND))
+    change = client_files.plan(file, "json", client_files.put_hooks("codex", COMMAND))
     file.write_text('{"mine": 1}')
     with pytest.raises(NexusError, match="changed by somebody else"):
-        configuration.apply(change)
+        client_files.apply(change)
     assert file.read_text() == '{"mine": 1}'
 
 
-@pytest.mark.parametrize("edit", [configuration.drop_hooks("codex"), configuration.drop_server("cursor")])
+@pytest.mark.parametrize("edit", [client_files.drop_hooks("codex"), client_files.drop_server("cursor")])
 def test_it_makes_no_file_to_take_something_out_of(tmp_path: Path, edit: Edit) -> None:
-    assert configuration.plan(tmp_path / "settings.json", "json", edit).diff == ""
+    assert client_files.plan(tmp_path / "settings.json", "json", edit).diff == ""
 
 
 def test_it_makes_a_new_file_for_its_owner_alone(tmp_path: Path) -> None:
     file = tmp_path / "new" / "mcp.json"
-    entry = clients.server_entry("cursor", url="http://127.0.0.1:1/mcp", key="nxs_secret")
-    assert configuration.apply(configuration.plan(file, "json", configuration.put_server("cursor", entry))) is None
+    entry = client_entries.server_entry("cursor", url="http://127.0.0.1:1/mcp", key="nxs_secret")
+    assert client_files.apply(client_files.plan(file, "json", client_files.put_server("cursor", entry))) is None
     assert file.stat().st_mode & 0o777 == 0o600
 
 
@@ -223,10 +223,10 @@ def test_python_m_nexus_is_written_as_the_script_or_as_it_was_started(
     python = tmp_path / "python"
     monkeypatch.setattr("sys.argv", ["/lib/nexus/__main__.py"])
     monkeypatch.setattr("sys.executable", str(python))
-    assert setup.program() == [str(python), "-P", "-m", "nexus"]
-    assert clients.is_ours(clients.hook_command(setup.program(), "codex"), "codex")
+    assert client_commands.program() == [str(python), "-P", "-m", "nexus"]
+    assert client_entries.is_ours(client_entries.hook_command(client_commands.program(), "codex"), "codex")
     (tmp_path / "nexus").touch()
-    assert setup.program() == [str(tmp_path / "nexus")]
+    assert client_commands.program() == [str(tmp_path / "nexus")]
 
 
 def test_what_uvx_started_is_written_so_that_uvx_starts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,15 +235,15 @@ def test_what_uvx_started_is_written_so_that_uvx_starts_it(tmp_path: Path, monke
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("sys.argv", ["/home/ana/.cache/uv/archive-v0/Jx2/bin/nexus-hub"])
     as_installed(monkeypatch)
-    assert setup.program() == [str(uvx), "--from", "nexus-hub", "nexus"]
+    assert client_commands.program() == [str(uvx), "--from", "nexus-hub", "nexus"]
     as_installed(monkeypatch, "postgres", url="file:///my%20wheels/nexus_hub-1-py3-none-any.whl", archive_info={})
-    assert setup.program()[2] == "nexus-hub[postgres] @ file:///my%20wheels/nexus_hub-1-py3-none-any.whl"
+    assert client_commands.program()[2] == "nexus-hub[postgres] @ file:///my%20wheels/nexus_hub-1-py3-none-any.whl"
 
 
 def test_what_is_written_has_the_name_by_which_hooks_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["/home/ana/.local/bin/nexus-hub"])  # as pipx installs it
-    assert setup.program() == ["/home/ana/.local/bin/nexus"]
-    assert clients.is_ours(clients.hook_command(setup.program(), "codex"), "codex")
+    assert client_commands.program() == ["/home/ana/.local/bin/nexus"]
+    assert client_entries.is_ours(client_entries.hook_command(client_commands.program(), "codex"), "codex")
 
 
 @pytest.mark.usefixtures("starts_processes")
@@ -447,15 +447,15 @@ def test_it_knows_what_git_tracks_and_would_track(cloned: str, tmp_path: Path) -
     ignored, tracked = Path(cloned, ".cursor", "mcp.json"), Path(cloned, ".mcp.json")
     tracked.write_text("{}")
     git(cloned, "add", "--force", ".mcp.json")
-    assert [setup.would_track(file) for file in (ignored, tracked)] == [False, True]
-    assert not setup.would_track(tmp_path / "elsewhere.json")
+    assert [client_commands.would_track(file) for file in (ignored, tracked)] == [False, True]
+    assert not client_commands.would_track(tmp_path / "elsewhere.json")
     nexus(*connect("cursor", cloned, "--url", URL, "--key", KEY))
     assert KEY in ignored.read_text()
 
 
 def test_it_takes_a_repository_for_one_where_git_cannot_be_asked(cloned: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    assert setup.would_track(Path(cloned, ".mcp.json"))
+    assert client_commands.would_track(Path(cloned, ".mcp.json"))
 
 
 def test_it_leaves_no_backup_in_a_repository_and_none_that_others_read(cloned: str) -> None:
@@ -498,7 +498,7 @@ def test_it_refuses_a_remote_server_where_a_client_starts_local_ones() -> None:
 
 @pytest.mark.parametrize("client", CLIENTS)
 def test_it_has_a_snippet_for_every_client(client: str) -> None:
-    snippet = clients.snippet(client, key="nxs_key")
+    snippet = client_entries.snippet(client, key="nxs_key")
     read = json.loads if snippet.format == "json" else tomlkit.loads
     known = CLIENTS[client]
     entry = read(snippet.text)[known.servers]["nexus"]
@@ -518,10 +518,10 @@ def test_it_writes_beside_what_a_client_wrote_and_takes_that_out_again(file: Pat
     client = file.name.partition(".")[0]
     known, text = CLIENTS[client], file.read_text()
     read = json.loads if known.format == "json" else tomlkit.loads
-    put = configuration.put_server(client, clients.server_entry(client))
+    put = client_files.put_server(client, client_entries.server_entry(client))
     there = read(rewritten(text, put, format=known.format))
     assert there[known.servers].pop("nexus") and there == read(text)
-    assert read(rewritten(text, put, configuration.drop_server(client), format=known.format)) == read(text)
+    assert read(rewritten(text, put, client_files.drop_server(client), format=known.format)) == read(text)
 
 
 @pytest.mark.parametrize("file", [file for file in WRITTEN if "cline" not in file.name], ids=lambda file: file.name)
@@ -530,11 +530,11 @@ def test_it_writes_entries_in_the_form_that_a_client_writes(file: Path) -> None:
     read = json.loads if CLIENTS[client].format == "json" else tomlkit.loads
     theirs = read(file.read_text())[CLIENTS[client].servers]
     if "other" in theirs:
-        ours = clients.server_entry(client, command=["/bin/other", "serve"])
+        ours = client_entries.server_entry(client, command=["/bin/other", "serve"])
         assert all(theirs["other"][field] == value for field, value in ours.items() if field != "args")
     if "far" in theirs and client != "gemini":  # which has two forms, and takes both
         variable = "FAR" if client == "codex" else None
-        far = clients.server_entry(client, url="https://example.com/mcp", key="x", key_variable=variable)
+        far = client_entries.server_entry(client, url="https://example.com/mcp", key="x", key_variable=variable)
         assert {**far, "tools": ["*"]} == {"tools": ["*"], **theirs["far"]}  # Copilot names them, all is its default
 
 
@@ -542,7 +542,7 @@ def test_it_lists_the_clients_on_this_machine(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    assert clients.found() == []
+    assert client_entries.installed_clients() == []
     for directory in (".codex", ".gemini", ".cursor", "bin"):
         (tmp_path / directory).mkdir()
     (tmp_path / "bin" / "claude").touch(mode=0o755)  # which has no directory yet

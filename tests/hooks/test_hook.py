@@ -24,7 +24,7 @@ from django.db import connection
 from coordination.models import Session
 from nexus.core.clients import PROMPT, SESSION_START, STOP
 from nexus.core.operations import runner
-from nexus.hooks import entry, look, memory, signal_files
+from nexus.hooks import entry, hook_state, signal_files, store_queries
 from nexus.hooks import harness as dialects
 from nexus.hooks.harness import Call
 from nexus.planning import hook as planning_queries  # noqa: F401
@@ -42,7 +42,7 @@ def must_not_start(name: str, call: Call, **arguments: Any) -> Any:
     """Only a store that is a file is looked at without Django."""
     if connection.vendor == "sqlite":
         raise AssertionError("Django was started")
-    return look.answer(name, call, **arguments)
+    return store_queries.answer(name, call, **arguments)
 
 
 @pytest.fixture
@@ -56,8 +56,8 @@ def fresh(builder: Call, committed: None, call: Operation) -> Any:
     """The store of the tests, where `builder` is registered and has been looked after just now."""
     call("agent_register", agent_id="builder")
     nexus: Any = settings.NEXUS
-    look.refresh(builder)
-    memory.save(nexus.home, builder, memory.HookMemory(refresh_by=time.time() + 29))
+    store_queries.refresh(builder)
+    hook_state.save(nexus.home, builder, hook_state.HookMemory(refresh_by=time.time() + 29))
     entry.respond(nexus, builder, must_not_start)
     return nexus
 
@@ -70,9 +70,9 @@ def write(call: Operation, project: str, text: str = "hello") -> str:
 def stamp_unchanged(nexus: Any, call: Call) -> None:
     """As if no signal had come."""
     signal = signal_files.stamp(nexus.home, call.agent_id)
-    told = memory.load(nexus.home, call)
+    told = hook_state.load(nexus.home, call)
     told.signal = signal
-    memory.save(nexus.home, call, told)
+    hook_state.save(nexus.home, call, told)
 
 
 # Whatever fails
@@ -137,8 +137,8 @@ def test_it_starts_over_from_a_broken_memory(fresh: Any, builder: Call, call: Op
     for file in (fresh.home / "hooks").glob("*.json"):
         file.write_text('{"unknown": 1}')
     write(call, builder.root)
-    memory.save(fresh.home, builder, memory.HookMemory(refresh_by=time.time() + 29))
-    assert "hello" in entry.respond(fresh, builder, look.answer)
+    hook_state.save(fresh.home, builder, hook_state.HookMemory(refresh_by=time.time() + 29))
+    assert "hello" in entry.respond(fresh, builder, store_queries.answer)
 
 
 @pytest.mark.usefixtures("starts_processes")
@@ -167,10 +167,10 @@ def test_it_tells_at_both_ends_of_a_session_whatever_another_call_is_at(
         lock(file, how)
 
     with other:
-        assert other.enter_context(memory.alone(fresh.home, builder))
+        assert other.enter_context(hook_state.lock(fresh.home, builder))
         monkeypatch.setattr(fcntl, "flock", waits)
         assert entry.respond(fresh, builder, must_not_start) == ""
-        assert "hello" in entry.respond(fresh, builder._replace(event=event), look.answer)
+        assert "hello" in entry.respond(fresh, builder._replace(event=event), store_queries.answer)
 
 
 # What it starts
@@ -198,7 +198,10 @@ def test_it_imports_little_to_stay_silent(code: str, spared: set[str]) -> None:
 @pytest.mark.usefixtures("starts_processes")
 @pytest.mark.parametrize(
     ("event", "spared"),
-    [("PostToolUse", {"sqlite3", "datetime"}), ("PreToolUse", {"hashlib", "nexus.hooks.memory", "nexus.hooks.turn"})],
+    [
+        ("PostToolUse", {"sqlite3", "datetime"}),
+        ("PreToolUse", {"hashlib", "nexus.hooks.hook_state", "nexus.hooks.announcements"}),
+    ],
 )
 def test_it_stays_silent_without_what_takes_longer_to_import_than_to_answer(
     harness: Harness, event: str, spared: set[str]
@@ -233,14 +236,14 @@ def test_it_keeps_what_it_knows_for_its_owner_alone(fresh: Any) -> None:
 
 
 def test_it_opens_another_session_when_its_own_was_closed(fresh: Any, builder: Call, call: Operation) -> None:
-    first = memory.credentials(fresh.home, builder)
+    first = hook_state.credentials(fresh.home, builder)
     assert first is not None
-    look.refresh(builder)
-    assert memory.credentials(fresh.home, builder) == first
+    store_queries.refresh(builder)
+    assert hook_state.credentials(fresh.home, builder) == first
     call("session_close", session_id=first.session_id)
-    look.refresh(builder)
+    store_queries.refresh(builder)
     assert Session.objects.filter(agent_id="builder", status="active").count() == 1
-    assert memory.credentials(fresh.home, builder) != first
+    assert hook_state.credentials(fresh.home, builder) != first
 
 
 # When it looks
@@ -272,7 +275,7 @@ def test_it_tells_of_a_handoff_for_the_agents_tags(fresh: Any, builder: Call, ca
     call("handoff_create", **offer, target={"strategy": "tag", "selector": {"team": ["web"]}})
     assert entry.respond(fresh, builder, must_not_start) == ""
     call("handoff_create", **offer, target={"strategy": "tag", "selector": {"team": ["core"]}})
-    assert "1 new handoff" in entry.respond(fresh, builder, look.answer)
+    assert "1 new handoff" in entry.respond(fresh, builder, store_queries.answer)
 
 
 def test_it_tells_once_at_stop_what_the_agent_was_asked(fresh: Any, builder: Call, call: Operation) -> None:
@@ -285,9 +288,9 @@ def test_it_tells_once_at_stop_what_the_agent_was_asked(fresh: Any, builder: Cal
     held = runner.run(FILES, LOCAL, "files_reserve", {**on, "agent_id": "builder", "paths": ["src/"]})["data"]
     runner.run(FILES, LOCAL, "files_reserve", {**on, "agent_id": "ana", "paths": ["src/a.py"], "ask": True})
     call("inbox_ack", agent_id="builder", message_ids=_others(call, ""))
-    entry.respond(fresh, builder, look.answer)
+    entry.respond(fresh, builder, store_queries.answer)
 
-    said = entry.respond(fresh, stop, look.answer)
+    said = entry.respond(fresh, stop, store_queries.answer)
 
     for words in ("still owe 2 things", f"verdict {handoff} for agent", "handoff_accept", "question", "files_release"):
         assert words in said
@@ -297,12 +300,12 @@ def test_it_tells_once_at_stop_what_the_agent_was_asked(fresh: Any, builder: Cal
 
 def test_it_tells_again_of_mail_whose_lease_ran_out(fresh: Any, builder: Call, call: Operation) -> None:
     write(call, builder.root)
-    assert "hello" in entry.respond(fresh, builder, look.answer)
+    assert "hello" in entry.respond(fresh, builder, store_queries.answer)
     call("inbox_pull", agent_id="builder", lease_seconds=20)
     signal_files.send(fresh.home, "builder")
     assert entry.respond(fresh, builder, must_not_start) == ""
     with time_machine.travel(datetime.now(UTC) + timedelta(seconds=21)):
-        assert "hello" in entry.respond(fresh, builder, look.answer)
+        assert "hello" in entry.respond(fresh, builder, store_queries.answer)
 
 
 def test_it_tells_of_a_handoff_once_its_fallback_opens(fresh: Any, builder: Call, call: Operation) -> None:
@@ -311,7 +314,7 @@ def test_it_tells_of_a_handoff_once_its_fallback_opens(fresh: Any, builder: Call
     call("handoff_create", project_root=builder.root, from_agent_id="x", target=target, visibility="public")
     assert entry.respond(fresh, builder, must_not_start) == ""
     with time_machine.travel(datetime.now(UTC) + timedelta(seconds=11)):
-        assert "1 new handoff" in entry.respond(fresh, builder, look.answer)
+        assert "1 new handoff" in entry.respond(fresh, builder, store_queries.answer)
 
 
 def test_it_tells_once_at_stop_what_the_agent_took_and_has_not_brought(
@@ -324,14 +327,14 @@ def test_it_tells_once_at_stop_what_the_agent_took_and_has_not_brought(
     message = write(call, builder.root)
     planned = {"project_root": builder.root, "title": "dig", "context": "here", "owner": "builder"}
     runner.perform(PLANNING, LOCAL, "task_add", planned).result()
-    entry.respond(fresh, builder, look.answer)
+    entry.respond(fresh, builder, store_queries.answer)
     call("handoff_claim", **on, handoff_id=handoff)
     call("inbox_pull", agent_id="builder")
     begun = {"project_root": builder.root, "id": 1, "status": "in_progress"}
     runner.perform(PLANNING, LOCAL, "task_update", begun).result()
     call("inbox_ack", agent_id="builder", message_ids=_others(call, message))
 
-    said = entry.respond(fresh, stop, look.answer)
+    said = entry.respond(fresh, stop, store_queries.answer)
 
     for words in ("still owe 3 things", handoff, "Fix the login", message, "dig"):
         assert words in said
@@ -350,16 +353,16 @@ def _others(call: Operation, message: str) -> list[str]:
 
 def test_it_tells_a_new_context_everything_again(fresh: Any, builder: Call, call: Operation) -> None:
     write(call, builder.root)
-    entry.respond(fresh, builder, look.answer)
+    entry.respond(fresh, builder, store_queries.answer)
     assert entry.respond(fresh, builder, must_not_start) == ""
     start = Call("claude-code", SESSION_START, builder.root, "builder")
-    assert "hello" in entry.respond(fresh, start, look.answer)
+    assert "hello" in entry.respond(fresh, start, store_queries.answer)
 
 
 def test_it_shows_a_few_and_counts_the_rest(fresh: Any, builder: Call, call: Operation) -> None:
     for number in range(8):
         write(call, builder.root, f"number {number}")
-    told = entry.respond(fresh, builder, look.answer)
+    told = entry.respond(fresh, builder, store_queries.answer)
     assert "8 unread messages" in told
     assert "number 4" in told and "number 5" not in told
     assert entry.respond(fresh, builder, must_not_start) == ""
@@ -368,13 +371,13 @@ def test_it_shows_a_few_and_counts_the_rest(fresh: Any, builder: Call, call: Ope
 def test_it_looks_again_when_the_clock_went_back(fresh: Any, builder: Call, call: Operation) -> None:
     with time_machine.travel(datetime.now(UTC) - timedelta(hours=1)):
         write(call, builder.root)
-        told = memory.load(fresh.home, builder)
+        told = hook_state.load(fresh.home, builder)
         told.refresh_by = time.time() + 29
-        memory.save(fresh.home, builder, told)
-        told = memory.load(fresh.home, builder)
+        hook_state.save(fresh.home, builder, told)
+        told = hook_state.load(fresh.home, builder)
         assert told.look_by > time.time() + 3000
         stamp_unchanged(fresh, builder)
-        assert "hello" in entry.respond(fresh, builder, look.answer)
+        assert "hello" in entry.respond(fresh, builder, store_queries.answer)
 
 
 # Who and where
@@ -417,6 +420,6 @@ def test_it_tells_of_mail_in_strict_trust(
     call("message_create", project_root=builder.root, from_agent_id="ann", subject="Hello", body="b", target=to_builder)
     configure(trust_mode="strict")
 
-    text, waiting = look.waiting(builder, ())
+    text, waiting = store_queries.waiting(builder, ())
 
     assert "Hello" in text and len(waiting) == 1

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from nexus.core import harness_events
 from nexus.core.clients import HARNESSES, HOOKED, TOOLS
 from nexus.core.harness_events import Happening, HarnessEvent, Said
-from nexus.hooks import clients, configuration, entry, quick_check
+from nexus.hooks import client_entries, client_files, entry, quick_check
 from nexus.hooks import harness as dialects
 from tests.hooks.harness import Harness
 
@@ -190,17 +190,17 @@ def test_it_tells_of_mail_although_a_listener_failed(
 
 @pytest.mark.parametrize("client", HOOKED)
 def test_it_is_installed_for_every_point_when_planning_is_wanted_and_for_mail_and_edits_otherwise(client: str) -> None:
-    mail = clients.hook_command(["nexus"], client)
-    planning = clients.hook_command(["nexus"], client, [dialects.PLANNING])
+    mail = client_entries.hook_command(["nexus"], client)
+    planning = client_entries.hook_command(["nexus"], client, [dialects.PLANNING])
     document: dict[str, Any] = {"other": 1}
-    configuration.put_hooks(client, planning)(document)
+    client_files.put_hooks(client, planning)(document)
     assert set(document["hooks"]) == set(HOOKED[client].names) | set(HOOKED[client].points)
-    configuration.put_hooks(client, mail)(document)
+    client_files.put_hooks(client, mail)(document)
     (before,) = set(document["hooks"]) - set(HOOKED[client].names)
     assert HOOKED[client].points[before] is HarnessEvent.PRE_TOOL_USE
     assert document["hooks"][before][0]["matcher"] == "|".join((*TOOLS[client].editing, TOOLS[client].shell))
-    configuration.put_hooks(client, planning)(document)
-    configuration.drop_hooks(client)(document)
+    client_files.put_hooks(client, planning)(document)
+    client_files.drop_hooks(client)(document)
     assert "hooks" not in document
 
 

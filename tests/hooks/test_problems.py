@@ -20,10 +20,10 @@ from coordination.toolset import run
 from inbox.monitoring import Picture
 from nexus.core.clock import now
 from nexus.core.operations.errors import Code, NexusError
-from nexus.hooks import entry, memory, problems, record
+from nexus.hooks import entry, hook_state, problems, setup_record
 from nexus.hooks.attention import KINDS
 from nexus.hooks.harness import derived_id
-from nexus.hooks.record import Record, Written
+from nexus.hooks.setup_record import Record, Written
 from tests.conftest import OPERATOR, Call
 
 MINUTE = timedelta(minutes=1)
@@ -62,11 +62,11 @@ def test_a_hook_that_fails_is_shown_until_it_works_or_is_dismissed(
     home: Path, db: None, project: str, monkeypatch: pytest.MonkeyPatch, clock: time_machine.Traveller
 ) -> None:
     agent_id = derived_id("codex", project)
-    monkeypatch.setattr("nexus.hooks.turn._in_background", lambda work: work())
+    monkeypatch.setattr("nexus.hooks.announcements._in_background", lambda work: work())
     assert shown() == []
     called(project, fails, monkeypatch)
     assert shown() == [f"The hook of {agent_id} fails"]
-    [problem] = problems.find()
+    [problem] = problems.list_problems()
     assert problem.advice.startswith("The store is away.")
     clock.shift(MINUTE)
     assert run(OPERATOR, "hook_dismiss", {"hook_id": problem.hook_id})["ok"]
@@ -82,17 +82,17 @@ def test_a_hook_that_its_client_does_not_run_is_shown(
 ) -> None:
     agent_id = derived_id("codex", project)
     written = {f"{project}/.codex/hooks.json": Written(None, "{}", [("hooks", "codex")], [])}
-    record.path(home, Path(project)).parent.mkdir()
-    record.save(home, Record(project, written))
+    setup_record.path(home, Path(project)).parent.mkdir()
+    setup_record.save(home, Record(project, written))
     call("agent_register", agent_id=agent_id)
     assert shown() == [], "it may have to be started anew"
     clock.shift(11 * MINUTE)
     call("inbox_pull", agent_id=agent_id)
     assert shown() == [f"{agent_id} is at work, but its hook does not run"]
-    assert "/hooks" in problems.find()[0].advice
+    assert "/hooks" in problems.list_problems()[0].advice
     call("workspace_resolve", project_root=project)
     assert shown(Workspace.objects.get())
-    run(OPERATOR, "hook_dismiss", {"hook_id": problems.find()[0].hook_id})
+    run(OPERATOR, "hook_dismiss", {"hook_id": problems.list_problems()[0].hook_id})
     assert shown() == []
 
 
@@ -104,7 +104,7 @@ def test_of_many_failures_it_shows_the_newest(
     begun = int(now().timestamp()) - 100
     for number in (5, 2, 7, 1, 6, 3, 0, 4):
         about = {"agent_id": f"agent-{number}", "project_root": project, "error": "e", "at": begun + number}
-        file = home / "hooks" / f"{number}.{memory.FAULT}"
+        file = home / "hooks" / f"{number}.{hook_state.FAULT}"
         file.write_text(json.dumps(about))
         os.utime(file, (begun + number,) * 2)
     assert shown() == [f"The hook of agent-{number} fails" for number in (7, 6, 5)]
@@ -119,7 +119,7 @@ def test_of_many_failures_it_shows_the_newest(
     ],
 )
 def test_it_reads_what_is_no_record(home: Path, db: None, project: str, text: str) -> None:
-    for place, name in (("hooks", f"x.{memory.FAULT}"), ("setup", "x.json")):
+    for place, name in (("hooks", f"x.{hook_state.FAULT}"), ("setup", "x.json")):
         (home / place).mkdir()
         (home / place / name).write_text(text)
     assert shown() == []
@@ -128,15 +128,15 @@ def test_it_reads_what_is_no_record(home: Path, db: None, project: str, text: st
 def test_what_the_guard_refused_without_a_check_is_shown_until_it_is_dismissed(
     home: Path, db: None, clock: time_machine.Traveller
 ) -> None:
-    memory.record_fault(home, "ben", "/work/shop", "It fails")
-    memory.record_fault(home, "ben", "/work/shop", "The store is away", "commit")
-    memory.record_fault(home, "", "/work/shop", "The store is away", "push")
+    hook_state.record_fault(home, "ben", "/work/shop", "It fails")
+    hook_state.record_fault(home, "ben", "/work/shop", "The store is away", "commit")
+    hook_state.record_fault(home, "", "/work/shop", "The store is away", "push")
     assert sorted(shown()) == [
         "A commit of ben was refused without a check",
         "A push of a person was refused without a check",
         "The hook of ben fails",
     ]
-    [problem] = [each for each in problems.find() if not each.agent_id]
+    [problem] = [each for each in problems.list_problems() if not each.agent_id]
     clock.shift(60 * MINUTE)
     assert problem.advice == (
         "The store is away – so git's hook in /work/shop refuses everything (guard_unreadable is closed)"
@@ -144,5 +144,5 @@ def test_what_the_guard_refused_without_a_check_is_shown_until_it_is_dismissed(
     assert run(OPERATOR, "hook_dismiss", {"hook_id": problem.hook_id})["data"]["agent_id"] == ""
     assert len(shown()) == 2
     clock.shift(MINUTE)  # and it is refused again
-    memory.record_fault(home, "", "/work/shop", "The store is away", "push")
+    hook_state.record_fault(home, "", "/work/shop", "The store is away", "push")
     assert len(shown()) == 3

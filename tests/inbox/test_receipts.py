@@ -17,7 +17,7 @@ from inbox.models import Message
 from inbox.monitoring import Picture
 from inbox.receipts import Stages
 from nexus.core.clock import now
-from nexus.hooks import look, notice
+from nexus.hooks import store_queries, texts
 from nexus.hooks.harness import Call as HookCall
 from tests.conftest import Call, does
 from tests.inbox.conftest import Clock, Post
@@ -80,16 +80,16 @@ def test_a_reply_and_what_names_the_message_are_acts(call: Call, post: Post, pro
 
 
 def test_a_hook_notices_what_it_names_and_only_once(call: Call, post: Post, project: str) -> None:
-    sent = [post(str(number)) for number in range(notice.SHOWN + 1)]
+    sent = [post(str(number)) for number in range(texts.SHOWN + 1)]
     hook = HookCall("claude-code", "session_start", project, "bob")
-    look.seen(hook)  # which tells the agent nothing
+    store_queries.seen(hook)  # which tells the agent nothing
     assert reached(call, sent[0]) == ["stored"]
-    text, _ = look.waiting(hook, ())
+    text, _ = store_queries.waiting(hook, ())
     assert sent[0] in text and sent[-1] not in text
     assert [reached(call, each) for each in (sent[0], sent[-1])] == [["stored", "noticed"], ["stored"]]
     first = receipt(call, sent[0])["noticed"]
     assert first["evidence"] == ["hook of claude-code, session_start"]
-    look.waiting(hook._replace(client="codex"), ())
+    store_queries.waiting(hook._replace(client="codex"), ())
     assert receipt(call, sent[0])["noticed"] == first
 
 

@@ -20,7 +20,7 @@ from nexus.core.config import CoreSettings
 from nexus.core.instance import Holder
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.registry import TOOLSETS
-from nexus.hooks import clients, pieces, record
+from nexus.hooks import client_entries, setup_pieces, setup_record
 from nexus.reservations.guard import hooks as guard
 from nexus.reservations.management.commands.guard import asked
 from nexus_site import background
@@ -42,9 +42,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for client in HERE:
         known = CLIENTS[client]
         assert known.directory is not None and known.user_file is not None
-        clients.locate(known.directory, place).mkdir(parents=True, exist_ok=True)
+        client_entries.locate(known.directory, place).mkdir(parents=True, exist_ok=True)
         [file] = (*WRITTEN.glob(f"{client}.user.*"), *DOCUMENTED.glob(f"{client}.user.*"))
-        target = clients.locate(known.user_file, place)
+        target = client_entries.locate(known.user_file, place)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, target)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
@@ -114,9 +114,9 @@ def test_it_connects_every_client_and_takes_back_exactly_what_it_wrote(home: Pat
 def test_it_changes_nothing_the_second_time(home: Path, shop: Path) -> None:
     set_up(shop)
     before = everything(home, shop)
-    kept = record.path(home / ".nexus", shop).read_text()
+    kept = setup_record.path(home / ".nexus", shop).read_text()
     assert "Nothing needs a change." in set_up(shop)
-    assert (everything(home, shop), record.path(home / ".nexus", shop).read_text()) == (before, kept)
+    assert (everything(home, shop), setup_record.path(home / ".nexus", shop).read_text()) == (before, kept)
 
 
 def test_its_check_writes_nothing_and_says_what_is_missing(home: Path, shop: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_failed_write_leaves_every_file_as_it_was(home: Path, shop: Path, monk
     assert (code, "SKILL.md cannot be written" in err) == (1, True)
     assert everything(home, shop) == before
     assert directories(home, shop) == made
-    assert not record.path(home / ".nexus", shop).exists()
+    assert not setup_record.path(home / ".nexus", shop).exists()
 
 
 def test_what_a_killed_run_wrote_can_be_taken_back(home: Path, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_a_git_hook_that_it_cannot_keep_beside_stops_nothing_else(home: Path, sh
 
 
 def test_it_says_that_no_client_is_here(home: Path, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "found", list)
+    monkeypatch.setattr(client_entries, "installed_clients", list)
     code, _, err = ran(shop, "--yes")
     assert (code, "No coding client was found" in err) == (1, True)
 
@@ -254,34 +254,34 @@ def test_it_says_that_no_client_is_here(home: Path, shop: Path, monkeypatch: pyt
 
 def test_the_skill_says_what_the_server_says(home: Path, shop: Path) -> None:
     set_up(shop)
-    text = (shop / pieces.SKILL).read_text()
+    text = (shop / setup_pieces.SKILL).read_text()
     assert text.startswith("---\nname: nexus\n") and (shop / ".claude/skills/nexus/SKILL.md").read_text() == text
     assert all(TOOLSETS[name].instructions().strip() in text for name in setup.USUAL)
 
 
 @pytest.mark.parametrize("text", ["", "# Mine\n", "# Mine", "# Mine\r\n\r\nmore\r\n", "\n\n"])
 def test_it_takes_out_the_very_paragraph_that_it_put_in(tmp_path: Path, text: str) -> None:
-    once = pieces.with_paragraph(tmp_path, text)
-    assert pieces.with_paragraph(tmp_path, once) == once
-    assert pieces.without_paragraph(once) == (text if not text or text.endswith("\n") else text + "\n")
+    once = setup_pieces.with_paragraph(tmp_path, text)
+    assert setup_pieces.with_paragraph(tmp_path, once) == once
+    assert setup_pieces.without_paragraph(once) == (text if not text or text.endswith("\n") else text + "\n")
 
 
 def test_it_writes_an_older_paragraph_anew_in_its_place(tmp_path: Path) -> None:
-    old = f"a\n\n{pieces.BEGIN}\nold\n{pieces.END}\n\nb\n"
-    assert pieces.with_paragraph(tmp_path, old) == f"a\n\n{pieces.paragraph_text()}\nb\n"
+    old = f"a\n\n{setup_pieces.BEGIN}\nold\n{setup_pieces.END}\n\nb\n"
+    assert setup_pieces.with_paragraph(tmp_path, old) == f"a\n\n{setup_pieces.paragraph_text()}\nb\n"
 
 
-@pytest.mark.parametrize("text", [pieces.BEGIN, pieces.END, 2 * pieces.paragraph_text()])
+@pytest.mark.parametrize("text", [setup_pieces.BEGIN, setup_pieces.END, 2 * setup_pieces.paragraph_text()])
 def test_it_leaves_half_a_marker_alone(tmp_path: Path, text: str) -> None:
     with pytest.raises(NexusError, match="It was left as it is"):
-        pieces.with_paragraph(tmp_path, text)
+        setup_pieces.with_paragraph(tmp_path, text)
 
 
 def test_claude_code_reads_agents_md_where_its_own_file_imports_it(home: Path, shop: Path) -> None:
     (shop / "CLAUDE.md").write_text("@AGENTS.md\n")
     set_up(shop, "--client", "claude-code")
     assert (shop / "CLAUDE.md").read_text() == "@AGENTS.md\n"
-    assert pieces.BEGIN in (shop / "AGENTS.md").read_text()
+    assert setup_pieces.BEGIN in (shop / "AGENTS.md").read_text()
 
 
 # The hub
@@ -328,7 +328,7 @@ def test_a_hub_that_cannot_start_is_an_error_and_the_clients_stay(
     monkeypatch.setattr(background, "start", start)
     code, _, err = ran(shop, "--yes")
     assert (code, "the port is taken" in err, (shop / ".codex/config.toml").exists()) == (1, True, True)
-    assert not record.load(home / ".nexus", shop).hub
+    assert not setup_record.load(home / ".nexus", shop).hub
 
 
 @pytest.fixture
@@ -366,7 +366,7 @@ def test_a_unit_that_fails_is_taken_back(home: Path, shop: Path, systemctl: Path
     code, _, err = ran(shop, "--yes", "--at-login")
     assert (code, "no bus" in err) == (1, True)
     assert not (home / ".config/systemd").exists()
-    assert (shop / ".codex/config.toml").exists() and not record.load(home / ".nexus", shop).hub
+    assert (shop / ".codex/config.toml").exists() and not setup_record.load(home / ".nexus", shop).hub
 
 
 def test_a_unit_is_one_that_launchd_takes(tmp_path: Path) -> None:
@@ -440,7 +440,7 @@ def test_a_guide_that_is_a_link_to_the_other_has_the_paragraph_once(home: Path, 
     (shop / "CLAUDE.md").symlink_to("AGENTS.md")
     set_up(shop, "--client", "claude-code", "--client", "codex")
     assert (shop / "CLAUDE.md").is_symlink()
-    assert (shop / "AGENTS.md").read_text().count(pieces.BEGIN) == 1
+    assert (shop / "AGENTS.md").read_text().count(setup_pieces.BEGIN) == 1
 
 
 @pytest.mark.parametrize("hook", ["fifo", "device"])

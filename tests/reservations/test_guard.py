@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.hooks import client_processes, memory
+from nexus.hooks import client_processes, hook_state
 from nexus.hooks.harness import derived_id
 from nexus.reservations.guard import repository, words
 from tests.conftest import Furnish
@@ -414,10 +414,10 @@ def test_it_lets_pass_and_says_so_or_refuses_when_the_store_cannot_be_read(repo:
     held.guard(repo, "closed")
     held.file.unlink()
     ben.change("a.py")
-    assert list(memory.faults(held.home, 10)) == []
+    assert list(hook_state.faults(held.home, 10)) == []
     assert "unable to open database file: the commit was refused (guard_unreadable is closed)" in refused(ben)
     refused(repo)  # a person
-    found = list(memory.faults(held.home, 10))
+    found = list(hook_state.faults(held.home, 10))
     assert {(each.agent_id, each.refused, each.project_root) for each in found} == {
         ("ben", "commit", str(repo.top)),
         ("", "commit", str(repo.top)),

@@ -12,7 +12,7 @@ from hypothesis import given
 
 from coordination.models import Event
 from coordination.toolset import run
-from nexus.hooks import look, signal_files
+from nexus.hooks import signal_files, store_queries
 from nexus.hooks.harness import Call as HookCall
 from nexus.hooks.quick_check import glance
 from nexus.hooks.signals import concerned
@@ -116,13 +116,13 @@ def test_a_notice_tells_what_names_its_reader(speaker: Client, topic: str) -> No
 def test_the_hook_tells_of_what_is_said_and_not_of_what_is_known(speaker: Client, topic: str, project: str) -> None:
     Client(agent_id="builder").join(topic, "builder")
     hook = HookCall("claude-code", "session_start", project, "builder")
-    assert look.waiting(hook, ()) == ("", set())
+    assert store_queries.waiting(hook, ()) == ("", set())
     (said,) = speaker.say(topic, "<b>why?</b>")
-    text, fresh = look.waiting(hook, ())
+    text, fresh = store_queries.waiting(hook, ())
     assert fresh == {said["message_id"]}
     assert "1 new topic message" in text and "sync(topic_id" in text
     assert "why?" in text and "<b>" not in text, "what others wrote is quoted"
-    assert look.waiting(hook, fresh) == ("", set())
+    assert store_queries.waiting(hook, fresh) == ("", set())
 
 
 @pytest.mark.parametrize(

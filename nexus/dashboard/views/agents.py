@@ -36,8 +36,8 @@ from nexus.core.clients import APP_DATA, CLIENTS
 from nexus.core.clock import now
 from nexus.dashboard.forms import AgentFilters, ArrivalFilters
 from nexus.dashboard.views.timeline import day_of
-from nexus.hooks.clients import snippet
-from nexus.hooks.setup import program, settings_flags
+from nexus.hooks.client_commands import program, settings_flags
+from nexus.hooks.client_entries import snippet
 from nexus.planning.models import Task, TaskStatus
 from nexus.web.page import form_only, operate, posted, render
 from nexus.web.templatetags.nexus import plain

@@ -254,12 +254,12 @@ def _record_unchecked(verb: str, flags: str, why: str) -> None:
     """Let the operators see a refusal without a check, by a file in the home: the store cannot take it."""
     from pathlib import Path
 
-    from nexus.hooks import memory
+    from nexus.hooks import hook_state
 
     home, root = _home(flags), os.path.realpath(os.curdir)
     try:
         agent_id = _agents(os.environ, home, [root])[0]
-        memory.record_fault(Path(home), _text(agent_id or ""), _text(root), _text(why)[:300], verb)
+        hook_state.record_fault(Path(home), _text(agent_id or ""), _text(root), _text(why)[:300], verb)
     except KeyboardInterrupt:
         return
     except OSError as error:

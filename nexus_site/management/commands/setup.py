@@ -27,10 +27,18 @@ from nexus.core.logs import redact
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import whole_number
 from nexus.core.processes import CHUNK, PIPE, own_environment, start
-from nexus.hooks import clients, pieces, record
+from nexus.hooks import client_entries, setup_pieces, setup_record
+from nexus.hooks.client_commands import (
+    EDITS,
+    TOOLSETS,
+    add_setup_options,
+    program,
+    project,
+    remind_of_password,
+    settings_flags,
+)
 from nexus.hooks.harness import derived_id
-from nexus.hooks.pieces import Piece
-from nexus.hooks.setup import EDITS, TOOLSETS, add_setup_options, program, project, remind_of_password, settings_flags
+from nexus.hooks.setup_pieces import Piece
 from nexus.reservations.guard import hooks as guard
 from nexus.reservations.guard import shell
 from nexus.reservations.management.commands.guard import asked
@@ -115,7 +123,7 @@ class Command(NexusCommand):
         home, root = CoreSettings.current().home, project(options)
         if options["check"]:
             sys.exit(self._check(home, root, options))
-        with record.alone(home):
+        with setup_record.lock(home):
             if options["undo"]:
                 self._undo(home, root, yes=options["yes"])
                 return
@@ -125,15 +133,15 @@ class Command(NexusCommand):
     # Set up
 
     def _set_up(self, home: Path, root: Path, options: Mapping[str, Any]) -> int:
-        chosen = options["client"] or clients.found()
+        chosen = options["client"] or client_entries.installed_clients()
         if not chosen:
             raise NexusError(
                 Code.CONFIG_ERROR,
                 "No coding client was found on this machine. Install one, or name it: nexus setup --client codex.",
             )
-        known = record.load(home, root)
+        known = setup_record.load(home, root)
         wanted = list(_pieces(root, chosen, options))
-        changes, refused = record.plan(wanted)
+        changes, refused = setup_record.plan(wanted)
         guarded = [] if "guard" in options["without"] else self._guard_changes(root)
         starts = "hub" not in options["without"] and _needs_start(home, known, at_login=options["at_login"])
         self.stdout.write(f"Found: {', '.join(CLIENTS[name].title for name in chosen)}.\n")
@@ -153,7 +161,7 @@ class Command(NexusCommand):
                 self.stdout.write("Nothing was written.")
                 return 0
         if changes:
-            record.write(home, known, list(changes.values()), wanted)
+            setup_record.write(home, known, list(changes.values()), wanted)
         if guarded:
             self._guard(home, root, known)
         if starts:
@@ -163,7 +171,7 @@ class Command(NexusCommand):
             self.stdout.write("Nothing needs a change.")
         return self._check(home, root, {**options, "client": chosen})
 
-    def _guard(self, home: Path, root: Path, known: record.Record) -> None:
+    def _guard(self, home: Path, root: Path, known: setup_record.Record) -> None:
         """Install the commit guard; where a hook is in the way, say so and continue."""
         hooks = guard.hooks_directory(str(root)).hooks
         try:
@@ -172,7 +180,7 @@ class Command(NexusCommand):
             self.stderr.write(f"[nexus] {error.message}")
             return
         known.guard = known.guard or all(hook.state != "installed" for hook in hooks)
-        record.save(home, known)
+        setup_record.save(home, known)
 
     def _guard_changes(self, root: Path) -> list[Change]:
         """Return git's hooks that would be written; none, with the reason, where that is impossible."""
@@ -190,7 +198,7 @@ class Command(NexusCommand):
             if hook.content != script
         ]
 
-    def _start(self, home: Path, known: record.Record, port: int, *, at_login: bool) -> None:
+    def _start(self, home: Path, known: setup_record.Record, port: int, *, at_login: bool) -> None:
         """Start the hub and record that. Raises CONFIG_ERROR, with no process and no unit left."""
         manager = ""
         if not at_login:
@@ -202,21 +210,21 @@ class Command(NexusCommand):
             try:
                 background.enable(manager, home)
             except NexusError:
-                changes, _ = record.undoing(known)
-                record.undo(home, known, {file: changes[file]} if file in changes else {})
+                changes, _ = setup_record.undoing(known)
+                setup_record.undo(home, known, {file: changes[file]} if file in changes else {})
                 raise
         known.hub = {"manager": manager}
-        record.save(home, known)
+        setup_record.save(home, known)
 
     # Undo
 
     def _undo(self, home: Path, root: Path, *, yes: bool) -> None:
-        known = record.load(home, root)
-        changes, refused = record.undoing(known)
+        known = setup_record.load(home, root)
+        changes, refused = setup_record.undoing(known)
         if not (changes or refused or known.guard or known.hub):
             self.stdout.write("Setup wrote nothing in this project that is still there.")
             return
-        ends = bool(known.hub) and not record.others(home, root)
+        ends = bool(known.hub) and not setup_record.has_other_projects(home, root)
         for change in changes.values():
             self.stdout.write(redact(change.diff))
         steps = [f"Take back {_count(len(changes), 'file')}"]
@@ -234,8 +242,8 @@ class Command(NexusCommand):
         if known.guard:
             guard.uninstall(str(root))
             known.guard = False
-        record.save(home, known)
-        record.undo(home, known, changes)
+        setup_record.save(home, known)
+        setup_record.undo(home, known, changes)
         for error in refused:
             self.stderr.write(f"[nexus] {error.message}")
         self.stdout.write("Nothing of setup is left." if not refused else "The rest is taken back.")
@@ -243,7 +251,7 @@ class Command(NexusCommand):
     # Check
 
     def _check(self, home: Path, root: Path, options: Mapping[str, Any]) -> int:
-        chosen = options["client"] or clients.found()
+        chosen = options["client"] or client_entries.installed_clients()
         rows = [*self._rows(home, root, chosen, options)]
         marks = {True: "ok", False: "missing", None: "left out"}
         for line in table(("what", "state", "where"), [(row.what, marks[row.holds], row.detail) for row in rows]):
@@ -275,7 +283,7 @@ class Command(NexusCommand):
         yield Row("hub", holder is not None if "hub" not in options["without"] else None, url)
 
 
-def _needs_start(home: Path, known: record.Record, *, at_login: bool) -> bool:
+def _needs_start(home: Path, known: setup_record.Record, *, at_login: bool) -> bool:
     """Return whether the hub must be started. Raises CONFIG_ERROR where another hub runs that a unit cannot replace."""
     holder = running(home)
     if holder is None or (at_login and known.hub and not known.hub["manager"]):
@@ -292,15 +300,17 @@ def _pieces(root: Path, chosen: Sequence[str], options: Mapping[str, Any]) -> It
     """Yield what setup writes into files for these clients."""
     scope = options["scope"]
     for client in chosen:
-        yield pieces.server(client, root, scope, _runmcp())
+        yield setup_pieces.server(client, root, scope, _runmcp())
         if client in HOOKED and "hooks" not in options["without"]:
-            yield pieces.hooks(client, root, scope, clients.hook_command(program(), client, settings_flags(EDITS)))
+            yield setup_pieces.hooks(
+                client, root, scope, client_entries.hook_command(program(), client, settings_flags(EDITS))
+            )
     if "texts" not in options["without"]:
-        yield from pieces.texts(chosen, root, _toolsets())
+        yield from setup_pieces.texts(chosen, root, _toolsets())
     if options["at_login"]:
         file, manager = background.unit()
         content = background.unit_text(manager, _serve_command(options["port"]), CoreSettings.current().home)
-        yield pieces.whole("hub at login", file, content)
+        yield setup_pieces.whole("hub at login", file, content)
 
 
 def _toolsets() -> list[str]:

@@ -12,8 +12,8 @@ from nexus.core.apps import mcp_servers
 from nexus.core.cli import Group, NexusCommand, table
 from nexus.core.clients import APP_DATA, CLIENTS
 from nexus.core.operations.errors import Code, NexusError, invalid
-from nexus.hooks import clients, configuration, setup
-from nexus.hooks.setup import (
+from nexus.hooks import client_commands, client_entries, client_files
+from nexus.hooks.client_commands import (
     TOOLSETS,
     add_setup_options,
     carry_out,
@@ -23,6 +23,7 @@ from nexus.hooks.setup import (
     settings_flags,
     with_toolsets,
 )
+from nexus.hooks.client_entries import KEY_VARIABLE
 
 
 class Command(NexusCommand):
@@ -56,7 +57,7 @@ class Command(NexusCommand):
         key.add_argument(
             "--key-env",
             metavar="VARIABLE",
-            help=f"with --url: the environment variable that holds the agent's key; default: {clients.KEY_VARIABLE}",
+            help=f"with --url: the environment variable that holds the agent's key; default: {KEY_VARIABLE}",
         )
         key.add_argument(
             "--key", help="write the agent's key (nxs_…) into the file; refused if git would track the file"
@@ -96,7 +97,7 @@ class Command(NexusCommand):
             check_url(options["url"])
         variable = options["key_env"]
         if options["url"] and not options["key"] and known.can_name_a_variable:
-            variable = variable or clients.KEY_VARIABLE
+            variable = variable or KEY_VARIABLE
         server: dict[str, Any] = {
             "url": options["url"] and with_toolsets(options["url"]),
             "key": options["key"],
@@ -114,14 +115,14 @@ class Command(NexusCommand):
         in_project = options["scope"] == "project" and known.project_file
         path = known.project_file if in_project else known.user_file
         if path is None:
-            self.stdout.write(clients.snippet(client, **server).text, ending="")
+            self.stdout.write(client_entries.snippet(client, **server).text, ending="")
             return
         edit = (
-            configuration.drop_server(client)
+            client_files.drop_server(client)
             if options["remove"]
-            else configuration.put_server(client, clients.server_entry(client, **server))
+            else client_files.put_server(client, client_entries.server_entry(client, **server))
         )
-        change = configuration.plan(clients.locate(path, project(options)), known.format, edit)
+        change = client_files.plan(client_entries.locate(path, project(options)), known.format, edit)
         if options["key"] and not options["remove"] and not options["key_in_repository"]:
             _keep_out_of_repositories(change.file)
         carry_out(self, change, yes=options["yes"])
@@ -132,7 +133,7 @@ class Command(NexusCommand):
 
     def _list(self, root: Path) -> None:
         """Print the clients on this machine, and which of them have an entry for Nexus."""
-        rows = [(name, CLIENTS[name].title, _entry_of(name, root)) for name in clients.found()]
+        rows = [(name, CLIENTS[name].title, _entry_of(name, root)) for name in client_entries.installed_clients()]
         for line in table(("client", "name", "Nexus in"), rows) if rows else ["No coding client was found."]:
             self.stdout.write(line)
         self.stdout.write("\n`nexus connect --client CLIENT` connects one, `nexus setup` all of them.")
@@ -142,9 +143,9 @@ def _entry_of(client: str, root: Path) -> str:
     """Return the file with a client's entry for Nexus; empty if it has none, else why that is unknown."""
     known = CLIENTS[client]
     for path in filter(None, (known.project_file, known.user_file)):
-        file = clients.locate(path, root)
+        file = client_entries.locate(path, root)
         try:
-            if configuration.server(configuration.parse(file, known.format, configuration.read(file) or ""), client):
+            if client_files.server(client_files.parse(file, known.format, client_files.read(file) or ""), client):
                 return str(file) if path.startswith(APP_DATA) else path
         except NexusError:
             return f"unknown: {path} cannot be read"
@@ -168,11 +169,11 @@ def check_url(url: str) -> None:
 
 def _keep_out_of_repositories(file: Path) -> None:
     """Check that a key in `file` would not be committed. Raises CONFIG_ERROR."""
-    if setup.would_track(file):
+    if client_commands.would_track(file):
         raise NexusError(
             Code.CONFIG_ERROR,
             f"Nothing was written: {file} is part of a git repository, and everybody who has that would have the key. "
-            f"Leave --key out (with --url the client takes {clients.KEY_VARIABLE} from its environment), let git "
+            f"Leave --key out (with --url the client takes {KEY_VARIABLE} from its environment), let git "
             "ignore the file, or use --scope user; to write it all the same add --key-in-repository.",
             {"file": str(file)},
         )

@@ -13,9 +13,8 @@ from nexus.core.clients import HOOKED
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import store
 from nexus.core.operations.errors import invalid
-from nexus.hooks import clients, configuration, harness, signal_files
-from nexus.hooks.harness import PLANNING
-from nexus.hooks.setup import (
+from nexus.hooks import client_entries, client_files, harness, signal_files
+from nexus.hooks.client_commands import (
     EDITS,
     GATE,
     add_setup_options,
@@ -25,6 +24,7 @@ from nexus.hooks.setup import (
     remind_of_password,
     settings_flags,
 )
+from nexus.hooks.harness import PLANNING
 
 
 class Command(NexusCommand):
@@ -83,13 +83,15 @@ class Command(NexusCommand):
         if client not in HOOKED:
             raise invalid(f"--client must be one of {', '.join(HOOKED)}.", field="client")
         if options["action"] == "uninstall":
-            edit = configuration.drop_hooks(client)
+            edit = client_files.drop_hooks(client)
         else:
             given = [*(["--agent-id", agent_id] if agent_id else []), *([PLANNING] if options["planning"] else [])]
-            edit = configuration.put_hooks(
-                client, clients.hook_command(program(), client, [*given, *settings_flags(GATE, EDITS)])
+            edit = client_files.put_hooks(
+                client, client_entries.hook_command(program(), client, [*given, *settings_flags(GATE, EDITS)])
             )
         path = HOOKED[client].file(options["scope"])
-        carry_out(self, configuration.plan(clients.locate(path, project(options)), "json", edit), yes=options["yes"])
+        carry_out(
+            self, client_files.plan(client_entries.locate(path, project(options)), "json", edit), yes=options["yes"]
+        )
         if options["action"] == "install":
             remind_of_password(self)

@@ -21,9 +21,8 @@ from nexus.core.logs import redact
 from nexus.core.operations.errors import invalid
 from nexus.core.operations.registry import TOOLSETS
 from nexus.core.verbs import Verb, VerbsCommand
-from nexus.hooks import clients, configuration
-from nexus.hooks.harness import PLANNING
-from nexus.hooks.setup import (
+from nexus.hooks import client_entries, client_files
+from nexus.hooks.client_commands import (
     EDITS,
     GATE,
     add_setup_options,
@@ -33,6 +32,7 @@ from nexus.hooks.setup import (
     settings_flags,
     write,
 )
+from nexus.hooks.harness import PLANNING
 from nexus.planning import install
 from nexus.planning.catalog import bundled
 from nexus.planning.catalog.capability_map import disallowed
@@ -61,7 +61,7 @@ class Setup:
         """Make the changes, and remove the directories that are left empty. Raises CONFIG_ERROR with the file that
         cannot be written or has changed meanwhile; the same call goes on from there."""
         for change in (*self.agents.changes, *self.emptied):
-            configuration.write(change, new_mode=0o644)
+            client_files.write(change, new_mode=0o644)
         if self.hooks:
             write(self.hooks)  # with a backup, like `nexus hook install`
         with contextlib.suppress(OSError):
@@ -138,11 +138,11 @@ class Command(VerbsCommand):
             wanted[agent.id + SUBAGENTS[client].suffix] = install.marked(text)
 
         def put(document: Any) -> None:
-            line = configuration.installed(document, client)
-            ours = clients.hook_command(program(), client, [PLANNING, *settings_flags(GATE, EDITS)])
+            line = client_files.installed(document, client)
+            ours = client_entries.hook_command(program(), client, [PLANNING, *settings_flags(GATE, EDITS)])
             gate = [word for word in settings_flags(GATE) if word not in settings_flags()]
             kept = f"{_without_planning(line)} {shlex.join([PLANNING, *gate])}" if line and _is_named(line) else None
-            configuration.put_hooks(client, kept or ours)(document)
+            client_files.put_hooks(client, kept or ours)(document)
 
         if client in HOOKED:
             remind_of_password(self)
@@ -152,12 +152,12 @@ class Command(VerbsCommand):
         client, notes = options["client"], []
 
         def drop(document: Any) -> None:
-            line = configuration.installed(document, client)
+            line = client_files.installed(document, client)
             if line and _is_named(line):
-                configuration.put_hooks(client, _without_planning(line))(document)
+                client_files.put_hooks(client, _without_planning(line))(document)
                 notes.append(KEPT)
             elif line and PLANNING in shlex.split(line):
-                configuration.drop_hooks(client)(document)
+                client_files.drop_hooks(client)(document)
 
         setup = _setup(options, project(options), {}, drop, notes)
         return self._carry_out(options, setup)
@@ -234,18 +234,18 @@ def _setup(
     options: Mapping[str, Any],
     root: Path,
     wanted: Mapping[str, str],
-    edit: configuration.Edit,
+    edit: client_files.Edit,
     notes: list[str],
 ) -> Setup:
     name = options["client"]
     client, of_user = SUBAGENTS[name], options["scope"] == "user"
-    directory = clients.locate(f"~/{client.user}" if of_user else client.project, root)
+    directory = client_entries.locate(f"~/{client.user}" if of_user else client.project, root)
     agents = install.plan(directory, client.suffix, wanted)
     hooks = emptied = None
     if name in HOOKED:
         path = HOOKED[name].file(options["scope"])
-        file = clients.locate(path, root)
-        hooks = configuration.plan(file, "json", edit)
+        file = client_entries.locate(path, root)
+        hooks = client_files.plan(file, "json", edit)
         holds_nothing = hooks.diff and json.loads(hooks.after or "{}") == ({"version": 1} if name == "cursor" else {})
         is_linked = (root / Path(path).expanduser()).is_symlink()  # its target is managed elsewhere
         if holds_nothing and not is_linked:

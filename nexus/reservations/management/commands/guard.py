@@ -17,7 +17,7 @@ from nexus.core.database.store import store
 from nexus.core.operations.errors import invalid
 from nexus.core.processes import in_foreground
 from nexus.core.verbs import Verb, VerbsCommand
-from nexus.hooks.setup import remind_of_password, settings_flags
+from nexus.hooks.client_commands import remind_of_password, settings_flags
 from nexus.reservations.config import GuardSettings
 from nexus.reservations.guard import check, hooks
 from nexus.reservations.operations import MOST_IDS, MOST_PATHS

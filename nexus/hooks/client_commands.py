@@ -21,7 +21,7 @@ from nexus.core.files import Change
 from nexus.core.installation import DISTRIBUTION, UVX, requirement
 from nexus.core.logs import redact
 from nexus.core.processes import CHUNK, environment, python, run
-from nexus.hooks import configuration, setup
+from nexus.hooks import client_files
 
 BACKUPS = "client-backups"  # in the home: backups of clients' files that are in a repository
 STORE_SETTINGS = ("home", "db_path", "database_url")  # settings that select the store
@@ -107,8 +107,8 @@ def carry_out(command: NexusCommand, change: Change, *, yes: bool) -> None:
 def write(change: Change) -> Path | None:
     """Write a change; return the backup's path, None for a new file. Raises CONFIG_ERROR."""
     # A backup in a repository would be committed with the next `git add`.
-    in_repository = setup.would_track(change.file)
-    return configuration.apply(change, backups=CoreSettings.current().home / BACKUPS if in_repository else None)
+    in_repository = would_track(change.file)
+    return client_files.apply(change, backups=CoreSettings.current().home / BACKUPS if in_repository else None)
 
 
 TIME_LIMIT_SECONDS = 10

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from coordination.provenance import behalf_in_words
 from nexus.core.contributions import StartedBy
 from nexus.core.quoting import quoted
-from nexus.hooks import notice
+from nexus.hooks import texts
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=300)
 UNPROVEN = "an agent; nothing proves it"
@@ -35,7 +35,7 @@ def test_it_has_the_same_lines_whatever_is_written(
     sender: str, role: str, subject: str, body: str, agents: list[str], operator: str
 ) -> None:
     behalf = behalf_in_words(StartedBy(agents, f"o{operator}", sender))
-    text = notice.compose(
+    text = texts.waiting_text(
         agent_id="builder",
         project_root="/p",
         messages=[row("message", sender, subject, body)],
@@ -80,7 +80,7 @@ def test_it_quotes_so_that_the_text_comes_back(text: str) -> None:
 def test_it_stays_below_what_a_harness_takes() -> None:
     behalf = behalf_in_words(StartedBy(["\0" * 255] * 6, "\u202e" * 255, "\0" * 255))
     hostile = row("message", "\u202e" * 255, "\n" * 65_536, "\0" * 65_536, from_proof="key", on_behalf_of=behalf)
-    text = notice.compose(
+    text = texts.waiting_text(
         agent_id="b" * 255,
         project_root="/" + "p" * 250,
         messages=[hostile] * 200,

@@ -79,7 +79,7 @@ def _save(file: Path, content: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def alone(home: Path, call: Call) -> Iterator[bool]:
+def lock(home: Path, call: Call) -> Iterator[bool]:
     """Yield whether no other call for this agent is inside; the system frees the lock of a process that died.
 
     At the start of a session, and when the agent would stop, wait for the other call: no later call would say what this

@@ -17,8 +17,8 @@ from nexus.core.files import Change
 from nexus.core.operations import registry
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.replies import packaged
-from nexus.hooks import clients, configuration
-from nexus.hooks.configuration import Edit
+from nexus.hooks import client_entries, client_files
+from nexus.hooks.client_files import Edit
 
 BEGIN = "<!-- nexus: `nexus setup` keeps what stands here; `nexus setup --undo` takes it out -->"
 END = "<!-- /nexus -->"
@@ -46,7 +46,7 @@ def with_paragraph(file: Path, text: str) -> str:
     ours = paragraph_text().replace("\n", newline)
     found = MARKED.findall(text)
     if len(found) != text.count(BEGIN) or len(found) != text.count(END) or len(found) > 1:
-        configuration.refuse(file, "has a marker of Nexus's paragraph without the other, or twice")
+        client_files.refuse(file, "has a marker of Nexus's paragraph without the other, or twice")
     if found:
         return MARKED.sub(lambda _: ours, text)
     gap = "" if not text else newline if text.endswith("\n") else 2 * newline
@@ -77,7 +77,7 @@ class Piece:
 
     def holds(self) -> bool:
         """Return whether the file has this piece as it should be. Raises CONFIG_ERROR if the file cannot be read."""
-        text = configuration.read(self.file)
+        text = client_files.read(self.file)
         return self.put(text).after == text
 
 
@@ -86,22 +86,22 @@ def server(client: str, root: Path, scope: str, command: Sequence[str]) -> Piece
     known = CLIENTS[client]
     path = known.project_file if scope == "project" and known.project_file else known.user_file
     assert path is not None, "every client that can be found has a file"
-    put = configuration.put_server(client, clients.server_entry(client, command=command))
-    paste = clients.snippet(client, command=command).text
-    return _entry("tools", clients.locate(path, root), known.format, "server", client, put, paste)
+    put = client_files.put_server(client, client_entries.server_entry(client, command=command))
+    paste = client_entries.snippet(client, command=command).text
+    return _entry("tools", client_entries.locate(path, root), known.format, "server", client, put, paste)
 
 
 def hooks(client: str, root: Path, scope: str, command: str) -> Piece:
     """Return the client's hooks that call `command`."""
     path = HOOKED[client].file(scope)
-    paste = clients.dump("json", {"hooks": clients.hook_entries(client, command)})
-    put = configuration.put_hooks(client, command)
-    return _entry("mail", clients.locate(path, root), "json", "hooks", client, put, paste)
+    paste = client_entries.dump("json", {"hooks": client_entries.hook_entries(client, command)})
+    put = client_files.put_hooks(client, command)
+    return _entry("mail", client_entries.locate(path, root), "json", "hooks", client, put, paste)
 
 
 def _entry(title: str, file: Path, format: Format, kind: Kind, client: str, edit: Edit, paste: str) -> Piece:
     def put(text: str | None) -> Change:
-        return configuration.edited(file, format, text, edit)
+        return client_files.edited(file, format, text, edit)
 
     return Piece(title, file, kind, client, put, paste)
 
@@ -125,7 +125,7 @@ def _guide(root: Path, name: str) -> str:
     if (root / name).is_symlink() and (root / name).readlink() == Path(AGENTS):
         return AGENTS
     try:
-        text = configuration.read(root / name) or ""
+        text = client_files.read(root / name) or ""
     except NexusError:
         return name
     return AGENTS if IMPORTED in text else name

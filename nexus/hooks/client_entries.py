@@ -23,7 +23,7 @@ DEFAULT_COMMAND = (SERVER, "runmcp")
 HOOK_TIMEOUT = 10  # seconds until the harness gives up; the hook itself gives up earlier
 
 
-def found() -> list[str]:
+def installed_clients() -> list[str]:
     """Return the clients on this machine: those on the PATH, or that have been started before."""
     return [
         name

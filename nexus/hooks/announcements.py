@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nexus.core import processes
 from nexus.core.clients import SESSION_START, STOP
-from nexus.hooks import memory, signal_files
+from nexus.hooks import hook_state, signal_files
 from nexus.hooks.harness import Ask, Call
 
 if TYPE_CHECKING:
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 BACKGROUND_SECONDS = 60
 
 
-def notice_text(settings: Any, call: Call, ask: Ask) -> str:
+def announcement(settings: Any, call: Call, ask: Ask) -> str:
     """Return the notice; empty if there is nothing to say, or another call says it right now."""
-    with memory.alone(settings.home, call) as alone:
+    with hook_state.lock(settings.home, call) as alone:
         # A harness runs tools in parallel, and their hooks, too: only one of them prints the notice.
-        return _turn(settings, call, ask) if alone else ""
+        return _announce(settings, call, ask) if alone else ""
 
 
-def _turn(settings: Any, call: Call, ask: Ask) -> str:
-    kept = memory.load(settings.home, call)
+def _announce(settings: Any, call: Call, ask: Ask) -> str:
+    kept = hook_state.load(settings.home, call)
     if call.event == SESSION_START:
-        kept = memory.HookMemory()  # a new context has been told nothing
+        kept = hook_state.HookMemory()  # a new context has been told nothing
     due, must_look = _passed(kept.refresh_by, settings), _must_look(settings, call, kept)
     if not (due or must_look):
         return ""
     if due:
         kept.refresh_by = time.time() + _pace(settings)
         _in_background(lambda: ask("refresh", call))
-    answer = _look(settings, call, kept, ask) if must_look else ""
-    memory.save(settings.home, call, kept)
-    memory.clear_fault(settings.home, call)
+    answer = _news(settings, call, kept, ask) if must_look else ""
+    hook_state.save(settings.home, call, kept)
+    hook_state.clear_fault(settings.home, call)
     return answer
 
 
@@ -54,14 +54,14 @@ def _passed(moment: float, settings: Any) -> bool:
     return not 0 < moment - time.time() <= _pace(settings)
 
 
-def _must_look(settings: Any, call: Call, kept: memory.HookMemory) -> bool:
+def _must_look(settings: Any, call: Call, kept: hook_state.HookMemory) -> bool:
     if call.event == STOP or _passed(kept.look_by, settings):  # no signal is sent for what the agent took itself
         return True
     seen = signal_files.stamp(settings.home, call.agent_id)
     return seen is None or seen != kept.signal
 
 
-def _look(settings: Any, call: Call, kept: memory.HookMemory, ask: Ask) -> str:
+def _news(settings: Any, call: Call, kept: hook_state.HookMemory, ask: Ask) -> str:
     """Return a notice of what is new, once; at Stop, once more of what still waits, and once of the agent's debts."""
     signal_files.arm(settings.home, call.agent_id)
     kept.signal = signal_files.stamp(settings.home, call.agent_id)  # before the check, so that none is missed

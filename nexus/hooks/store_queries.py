@@ -22,7 +22,7 @@ from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller, process_connection
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.registry import TOOLSETS
-from nexus.hooks import memory, notice
+from nexus.hooks import hook_state, texts
 from nexus.hooks.harness import Call
 from nexus.hooks.quick_check import Seen
 from nexus.hooks.signals import notice_kinds
@@ -34,7 +34,7 @@ def refresh(call: Call) -> None:
     """Register the agent and open its session, or send a heartbeat for the open one. Raises NexusError."""
     store().prepare()
     home = CoreSettings.current().home
-    session = memory.credentials(home, call)
+    session = hook_state.credentials(home, call)
     if session is not None and _heartbeat(call, session.session_id):
         return
     workspace = _data(call, "workspace_resolve", project_root=call.root)
@@ -46,7 +46,7 @@ def refresh(call: Call) -> None:
         workspace_id=workspace["workspace_id"],
         metadata={"client": call.client},
     )
-    memory.keep_credentials(home, call, memory.Credentials(opened["session_id"], opened["session_secret"]))
+    hook_state.keep_credentials(home, call, hook_state.Credentials(opened["session_id"], opened["session_secret"]))
 
 
 def _heartbeat(call: Call, session_id: str) -> bool:
@@ -75,7 +75,7 @@ def seen(call: Call) -> Seen:
 def owed(call: Call, keys: Collection[str]) -> str:
     """Return a text for the agent about these debts; empty if they are settled."""
     found = [debt_row(debt) for debt in debts.owed_by(call.agent_id) if debt.key in keys]
-    return notice.reminder(call.agent_id, found) if found else ""
+    return texts.debts_text(call.agent_id, found) if found else ""
 
 
 def waiting(call: Call, known: Collection[str]) -> tuple[str, set[str]]:
@@ -105,8 +105,8 @@ def _waiting(call: Call, known: Collection[str]) -> tuple[str, set[str], list[st
     fresh |= {each.identifier for fresh_ones in others.values() for each in fresh_ones}
     if not fresh:
         return "", fresh, []
-    shown = [*messages[: notice.SHOWN], *handoffs[: notice.SHOWN]]
-    text = notice.compose(
+    shown = [*messages[: texts.SHOWN], *handoffs[: texts.SHOWN]]
+    text = texts.waiting_text(
         agent_id=call.agent_id,
         project_root=call.root,
         messages=messages,
@@ -115,7 +115,7 @@ def _waiting(call: Call, known: Collection[str]) -> tuple[str, set[str], list[st
         others=others,
         roles=roles_of([row["from_agent_id"] for row in shown]),
     )
-    return text, fresh, [row["message_id"] for row in messages[: notice.SHOWN]]
+    return text, fresh, [row["message_id"] for row in messages[: texts.SHOWN]]
 
 
 def perform(call: Call, operation: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -19,8 +19,8 @@ from nexus.core.files import Change
 from nexus.core.logs import redact
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.validation import refuse_constant
-from nexus.hooks import clients
-from nexus.hooks.clients import SERVER
+from nexus.hooks import client_entries
+from nexus.hooks.client_entries import SERVER
 from nexus.hooks.harness import PLANNING
 from nexus.hooks.signal_files import private_directory
 
@@ -47,15 +47,15 @@ def edited(file: Path, format: Format, before: str | None, edit: Edit) -> Change
     if document == untouched:
         return Change(file, before, before)
     with contextlib.suppress(ValueError, RecursionError):
-        after = clients.dump(format, document, _indent(before or ""))
+        after = client_entries.dump(format, document, _indent(before or ""))
         if _plain(parse(file, format, after.encode().decode())) == _plain(document):
             return Change(file, before, after)
     refuse(file, "holds something that would not survive a rewrite")
 
 
 def read(file: Path) -> str | None:
-    """Return a file's text, None if there is no file. Raises CONFIG_ERROR, also for a link: `clients.locate` followed
-    those of the user."""
+    """Return a file's text, None if there is no file. Raises CONFIG_ERROR, also for a link: `client_entries.locate`
+    followed those of the user."""
     with _refusing(file, "read"), contextlib.suppress(FileNotFoundError):
         return foreign_files.read(str(file)).decode("utf-8")
     return None
@@ -157,7 +157,7 @@ def put_hooks(client: str, command: str) -> Edit:
         if client == "cursor":
             document.setdefault("version", 1)
         hooks = _object(document, "hooks")
-        for event, entry in clients.hook_entries(client, command).items():
+        for event, entry in client_entries.hook_entries(client, command).items():
             _list(hooks, event).append(entry)
 
     return edit
@@ -171,7 +171,7 @@ def drop_hooks(client: str) -> Edit:
             return
         hooks = _object(document, "hooks")
         found = False
-        for event in clients.hook_entries(client, PLANNING):  # these are all of them
+        for event in client_entries.hook_entries(client, PLANNING):  # these are all of them
             if event not in hooks:
                 continue
             before = _list(hooks, event)
@@ -196,7 +196,7 @@ def installed(document: Document, client: str) -> str | None:
     for group in filter(lambda one: isinstance(one, dict), groups):
         inner = group.get("hooks")
         for handler in (group, *(inner if isinstance(inner, list) else ())):
-            if isinstance(handler, dict) and clients.is_ours(handler.get("command"), client):
+            if isinstance(handler, dict) and client_entries.is_ours(handler.get("command"), client):
                 return str(handler["command"])
     return None
 
@@ -205,12 +205,14 @@ def _without_ours(group: Any, client: str) -> list[Any]:
     """Return a group of hooks without Nexus's; empty if nothing is left of it."""
     if not isinstance(group, dict):
         return [group]
-    if clients.is_ours(group.get("command"), client):
+    if client_entries.is_ours(group.get("command"), client):
         return []
     handlers = group.get("hooks")
     if not isinstance(handlers, list):
         return [group]
-    others = [one for one in handlers if not (isinstance(one, dict) and clients.is_ours(one.get("command"), client))]
+    others = [
+        one for one in handlers if not (isinstance(one, dict) and client_entries.is_ours(one.get("command"), client))
+    ]
     if len(others) == len(handlers):
         return [group]
     return [{**group, "hooks": others}] if others else []

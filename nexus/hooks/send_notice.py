@@ -1,4 +1,4 @@
-"""Send one notice: `python -m nexus.hooks.notify` with a request as JSON on stdin; the answer is JSON on stdout.
+"""Send one notice: `python -m nexus.hooks.send_notice` with a request as JSON on stdin; the answer is JSON on stdout.
 
 A program of its own: the libraries behind it speak to a hundred services, follow redirects and take their time. Here
 they connect only to public addresses, unless private ones are allowed; the hub kills it after SECONDS.

@@ -18,9 +18,9 @@ from nexus.core import files
 from nexus.core.clients import CLIENTS, Format
 from nexus.core.files import Change
 from nexus.core.operations.errors import NexusError
-from nexus.hooks import configuration
-from nexus.hooks.configuration import Edit
-from nexus.hooks.pieces import Kind, Piece, without_paragraph
+from nexus.hooks import client_files
+from nexus.hooks.client_files import Edit
+from nexus.hooks.setup_pieces import Kind, Piece, without_paragraph
 from nexus.hooks.signal_files import private_directory
 
 PUBLIC = 0o644  # the mode of a new file that a repository may hold
@@ -48,22 +48,22 @@ class Written:
             if kind == "paragraph":
                 text = without_paragraph(text) or None
             elif kind == "whole":
-                configuration.refuse(file, "was changed since Nexus wrote it")
+                client_files.refuse(file, "was changed since Nexus wrote it")
             else:
                 format = CLIENTS[client].format if kind == "server" else "json"
-                text = configuration.edited(file, format, text, self._removal(file, kind, client, format)).after
+                text = client_files.edited(file, format, text, self._removal(file, kind, client, format)).after
             if text is None:
                 return None
         return text
 
     def _removal(self, file: Path, kind: Kind, client: str, format: Format) -> Edit:
         """Return an edit that removes a piece of setup, and restores the entry that was there before."""
-        earlier = configuration.parse(file, format, self.before or "")
+        earlier = client_files.parse(file, format, self.before or "")
         if kind == "server":
-            entry = configuration.server(earlier, client)
-            return configuration.drop_server(client) if entry is None else configuration.put_server(client, entry)
-        command = configuration.installed(earlier, client)
-        return configuration.drop_hooks(client) if command is None else configuration.put_hooks(client, command)
+            entry = client_files.server(earlier, client)
+            return client_files.drop_server(client) if entry is None else client_files.put_server(client, entry)
+        command = client_files.installed(earlier, client)
+        return client_files.drop_hooks(client) if command is None else client_files.put_hooks(client, command)
 
 
 @dataclass
@@ -81,14 +81,14 @@ def path(home: Path, project_root: Path) -> Path:
     return home / "setup" / f"{hashlib.sha256(os.fsencode(project_root)).hexdigest()[:32]}.json"
 
 
-def others(home: Path, project_root: Path) -> bool:
+def has_other_projects(home: Path, project_root: Path) -> bool:
     """Return whether setup has written for another project whose agents use the same hub."""
     mine = path(home, project_root)
     return any(file != mine for file in mine.parent.glob("*.json"))
 
 
 @contextlib.contextmanager
-def alone(home: Path) -> Iterator[None]:
+def lock(home: Path) -> Iterator[None]:
     """Allow one process of this home at a time to set up."""
     private_directory(home / "setup")
     with FileLock(home / "setup" / "lock", mode=0o600):
@@ -108,7 +108,7 @@ def read(file: Path) -> Record:
         written = {name: Written(**each) for name, each in held.pop("files").items()}
         return Record(files=written, **held)
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        configuration.refuse(file, "is no record of `nexus setup`")
+        client_files.refuse(file, "is no record of `nexus setup`")
 
 
 def save(home: Path, record: Record) -> None:
@@ -130,7 +130,7 @@ def plan(pieces: Sequence[Piece]) -> tuple[dict[Path, Change], list[tuple[Piece,
     for piece in pieces:
         file = piece.file
         try:
-            known = changes[file] if file in changes else Change(file, text := configuration.read(file), text)
+            known = changes[file] if file in changes else Change(file, text := client_files.read(file), text)
             changes[file] = Change(file, known.before, piece.put(known.after).after)
         except NexusError as error:
             refused.append((piece, error))
@@ -153,12 +153,12 @@ def write(home: Path, record: Record, changes: Sequence[Change], pieces: Sequenc
     try:
         for change in changes:
             kind = record.files[str(change.file)].parts[0][0]
-            configuration.write(change, new_mode=PUBLIC if kind in ("paragraph", "whole") else files.PRIVATE)
+            client_files.write(change, new_mode=PUBLIC if kind in ("paragraph", "whole") else files.PRIVATE)
             done.append(change)
     except BaseException:
         for change in reversed(done):
             with contextlib.suppress(NexusError):
-                configuration.write(Change(change.file, change.after, change.before))
+                client_files.write(Change(change.file, change.after, change.before))
         for change in changes:
             _remove_empty(record.files[str(change.file)].made)
         record.files = earlier
@@ -170,7 +170,7 @@ def undo(home: Path, record: Record, files_to_undo: dict[Path, Change]) -> None:
     """Write the changes of `undoing`. Raises CONFIG_ERROR; the record keeps what was not undone."""
     for file, change in files_to_undo.items():
         if change.before != change.after:
-            configuration.write(change)
+            client_files.write(change)
         _remove_empty(record.files.pop(str(file)).made)
         save(home, record)
 
@@ -183,7 +183,7 @@ def undoing(record: Record) -> tuple[dict[Path, Change], list[NexusError]]:
     for name, written in reversed(record.files.items()):
         file = Path(name)
         try:
-            text = configuration.read(file)
+            text = client_files.read(file)
             changes[file] = Change(file, text, written.reverted(file, text))
         except NexusError as error:
             refused.append(error)

@@ -25,7 +25,7 @@ SETTLING = {  # how an agent settles each kind of debt
 WHOLE = 10_000  # for ids that the agent must pass back unchanged
 
 
-def compose(
+def waiting_text(
     *,
     agent_id: str,
     project_root: str,
@@ -82,7 +82,7 @@ def compose(
     return "\n".join(lines) + "\n"
 
 
-def reminder(agent_id: str, debts: Sequence[Mapping[str, Any]]) -> str:
+def debts_text(agent_id: str, debts: Sequence[Mapping[str, Any]]) -> str:
     """Return the reminder to an agent that stops with these debts."""
     me = quoted(agent_id, WHOLE)
     lines = [
