@@ -1,4 +1,4 @@
-"""Writes of topics: create, close, join, sync, reset; operators' rename, delete and import. Each is one transaction.
+"""Writes of topics: create, close, join, sync, reset; operators' rename and delete. Each is one transaction.
 
 Those of peers are under the name of the topic, to which all belongs that they read, with its numbers and names.
 """
@@ -8,12 +8,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django.db import IntegrityError
 from django.db.models import QuerySet
 from django.db.models.expressions import RawSQL
 
@@ -26,8 +25,7 @@ from nexus.core.database.prepared import Select, Slot, Update, insert
 from nexus.core.database.store import store, write
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import NexusError
-from nexus.topics import archive, naming, selectors
-from nexus.topics.archive import ArchivedMessage, ArchivedTopic
+from nexus.topics import naming, selectors
 from nexus.topics.models import STREAM, Mention, Peer, Topic, TopicMessage, TopicStatus
 from nexus.topics.toolset import TopicCode, argument
 
@@ -340,9 +338,6 @@ def _emit(type: str, topic: Topic, agent_id: str | None, moment: datetime, **pay
     )
 
 
-AT_ONCE = 500  # rows that one statement writes
-
-
 class Counted(NamedTuple):
     """The numbers of rows that an operation changed."""
 
@@ -481,98 +476,3 @@ def delete_message(*, message_id: str, operator: str) -> int:
         about = {"topic_id": message.topic_id, "message_id": message_id, "messages": count}
         audit.record(operator, "topic.message_deleted", now(), **about)
     return count
-
-
-def restore(
-    topics: Sequence[ArchivedTopic],
-    *,
-    operator: str,
-    messages: Callable[[ArchivedTopic], Iterator[list[ArchivedMessage]]] = archive.batches,
-    progress: Callable[[int, int], None] = lambda checked, stored: None,
-) -> Counted:
-    """Store archived topics; return how many rows of them were not here yet. What cannot be stored is refused before
-    anything is written.
-
-    `messages` yields those of a topic in batches, oldest first; it is called twice, to check them and to store them.
-    They are written in many short transactions, so that others write in between. A second call goes on where one was
-    killed. `progress` is called with the numbers of messages that were checked and stored so far.
-
-    Raises INVALID_ARGUMENT for topics that are here already, or a message of another topic, and for an inconsistent
-    file.
-    """
-    if len({topic.topic_id for topic in topics}) != len(topics):
-        raise argument(archive.TWICE)
-    checked, missing = 0, []
-    for topic in topics:
-        found, is_missing = _check(topic, messages(topic), lambda found: progress(checked + found, 0))  # noqa: B023  # called at once
-        checked += found
-        missing += [topic] * is_missing
-    if topics and not missing:
-        first = topics[0]
-        raise argument(f"Nothing was imported: the topic {first.topic_id} ({first.name!r}) is here already.")
-    stored = Counted(0, 0, 0)
-    try:
-        for topic in missing:
-            with write():
-                made, peers = _begin(topic)
-            stored = stored._replace(topics=stored.topics + made, peers=stored.peers + peers)
-            for part in messages(topic):
-                here = _here(part)
-                rows = [
-                    TopicMessage(topic_id=topic.topic_id, **dict(row)) for row in part if row.message_id not in here
-                ]
-                if rows:
-                    with write():
-                        TopicMessage.objects.bulk_create(rows)
-                    stored = stored._replace(messages=stored.messages + len(rows))
-                    progress(checked, stored.messages)
-    except IntegrityError:
-        raise argument("The import stopped: somebody else stores the same. Run it again when that has ended.") from None
-    with write():
-        audit.record(operator, "topic.imported", now(), **stored._asdict())
-    return stored
-
-
-def _check(
-    topic: ArchivedTopic, messages: Iterator[list[ArchivedMessage]], progress: Callable[[int], None]
-) -> tuple[int, bool]:
-    """Return how many messages an archived topic has, and whether any of it is not here. Raises INVALID_ARGUMENT."""
-    if (topic.status == "closed") is (topic.closed_at is None):
-        raise argument(f"Nothing was imported: {topic.name!r} is {topic.status} at odds with its closed_at.")
-    highest = found = known = 0
-    for part in messages:
-        for message in part:
-            if message.seq <= highest:
-                raise argument(archive.TWICE)
-            highest = message.seq
-        for message_id, topic_id in _here(part).items():
-            if topic_id != topic.topic_id:
-                raise argument(f"Nothing was imported: the message {message_id} is in this store already.")
-            known += 1
-        found += len(part)
-        progress(found)
-    if max([highest, *(peer.last_seq for peer in topic.peers)]) > topic.last_seq:
-        raise argument(f"Nothing was imported: {topic.name!r} has numbers or cursors beyond its last_seq.")
-    if not Topic.objects.filter(pk=topic.topic_id).exists():
-        return found, True
-    if known < found and TopicMessage.objects.filter(topic_id=topic.topic_id).count() > known:
-        raise argument(
-            f"Nothing was imported: the topic {topic.topic_id} ({topic.name!r}) is here already, with other messages."
-        )
-    return found, known < found
-
-
-def _here(messages: Sequence[ArchivedMessage]) -> dict[str, str]:
-    """Return the topics of those messages that are in the store, by message."""
-    ids = [message.message_id for message in messages]
-    return dict(TopicMessage.objects.filter(message_id__in=ids).values_list("message_id", "topic_id"))
-
-
-def _begin(archived: ArchivedTopic) -> tuple[int, int]:
-    """Store a topic and its peers unless they are here; return how many of each were stored."""
-    own = {name: value for name, value in archived if name not in ("format", "peers", "messages")}
-    _, made = Topic.objects.get_or_create(topic_id=own.pop("topic_id"), defaults=own)
-    if made:
-        peers = (Peer(topic_id=archived.topic_id, **dict(peer)) for peer in archived.peers)
-        Peer.objects.bulk_create(peers, batch_size=AT_ONCE)
-    return int(made), len(archived.peers) if made else 0

@@ -196,7 +196,7 @@ def rename(request: HttpRequest, topic_id: str) -> HttpResponse:
 
 
 def export(request: HttpRequest, topic_id: str) -> StreamingHttpResponse:
-    """Return a topic as a file: Markdown or (`?format=json`) JSON, which `nexus topics import` reads."""
+    """Return a topic as a file: Markdown or (`?format=json`) JSON."""
     row = get_object_or_404(Topic, pk=topic_id)
     as_json = TopicFilters(request.GET).text("format") == "json"
     pieces = (archive.to_json if as_json else archive.to_markdown)(row)

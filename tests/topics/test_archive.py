@@ -1,33 +1,23 @@
-"""Topics as files, and back; and the databases of Agent Bus."""
+"""Topics as files, and the databases of Agent Bus."""
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
 
-from coordination.models import Event
 from nexus.core.operations.errors import NexusError
 from nexus.topics import agent_bus, archive, connections, services
 from nexus.topics.models import Peer, Topic, TopicMessage
 from nexus.topics.toolset import TopicCode
-from tests.conftest import examples
 from tests.topics.agent_bus import AT, ROWS, SCHEMA
 from tests.topics.conftest import Client, texts
-
-FORMS = [archive.to_json, archive.to_markdown]
-WRITTEN = [".", "<!-- nexus-message {} -->\n\n", "-->", "\r\n", "\x0b", "\u2028", "# a", "\ue000", "<!-- nexus-topic"]
-bodies = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20) | st.sampled_from(
-    WRITTEN
-)
 
 
 def everything() -> dict[str, list[Any]]:
@@ -63,87 +53,34 @@ def lively(ann: Client, bob: Client, topic: str) -> Topic:
     return Topic.objects.get(pk=topic)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_topic_comes_back_from_its_file_without_loss(
-    form: Any, lively: Topic, bob: Client, topic: str, connect: Callable[..., Client]
-) -> None:
-    token = bob.join(topic, "bob")
+def test_the_file_of_a_topic_holds_all_of_it(lively: Topic, topic: str) -> None:
     lively.refresh_from_db()
-    before, text = everything(), "".join(form(lively))
-    lively.delete()
-    assert services.restore([archive.parse(text)], operator="olga") == (1, 2, 2)
-    assert everything() == before
-    back = connect()
-    assert back.join(topic, "bob", reclaim_token=token) == token
-    assert back.call("messages_search", query="because", mode="fts")["count"] == 1
-    assert Event.objects.get(type="topic.imported").payload["operator"] == "olga"
+    document = json.loads("".join(archive.to_json(lively)))
+    assert (document["topic_id"], document["metadata"], document["close_reason"]) == (
+        topic,
+        {"ticket": 12},
+        "done\nat last",
+    )
+    assert [peer["agent_name"] for peer in document["peers"]] == ["ann", "bob"] and "token" not in json.dumps(document)
+    question, answer = document["messages"]
+    assert (answer["content_markdown"], answer["reply_to"]) == ("because --> \r\n", question["message_id"])
+    assert answer["metadata"] == {"a": ["-->", None, 1.5]}
+    text = "".join(archive.to_markdown(lively))
+    assert "\n\nbecause --> \r\n\n" in text and '"metadata":{"a":["--\\u003e",null,1.5]}' in text
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_a_topic_that_goes_on_meanwhile_comes_back_as_it_was(form: Any, ann: Client, bob: Client, topic: str) -> None:
+def test_a_topic_that_goes_on_meanwhile_is_written_as_it_was(ann: Client, bob: Client, topic: str) -> None:
     row = Topic.objects.get(pk=topic)
     bob.say(topic, "one", "two")
-    ann.look(topic)  # her cursor is beyond what `row` knows
-    pieces = form(row)
+    pieces = archive.to_json(row)
     text = next(pieces)
     bob.say(topic, "three")
-    text += "".join(pieces)
-    Topic.objects.get(pk=topic).delete()
-    assert services.restore([archive.parse(text)], operator="olga") == (1, 2, 2)
-    assert texts(bob.look(topic, include_self=True)) == ["one", "two"]
+    assert [each["content_markdown"] for each in json.loads(text + "".join(pieces))["messages"]] == ["one", "two"]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60))
-@given(said=st.lists(bodies, min_size=1, max_size=5), name=bodies.filter(str.strip))
-@example(said=["x\n<!-- nexus-message {} -->\n\n"], name="x")
-@example(said=["x"], name="x\n<!-- nexus-topic {} -->\n")
-@pytest.mark.parametrize("form", FORMS)
-def test_whatever_was_said_comes_back(form: Any, ann: Client, said: list[str], name: str) -> None:
-    with transaction.atomic():
-        moment = datetime(2026, 3, 1, tzinfo=UTC)
-        topic = Topic.objects.create(topic_id="t", name=name, last_seq=len(said), created_at=moment)
-        for seq, body in enumerate(said, 1):
-            TopicMessage.objects.create(
-                message_id=f"m{seq}", topic=topic, seq=seq, sender=name, message_type=body, content_markdown=body,
-                metadata={body: body}, created_at=moment,
-            )  # fmt: skip
-        before, text = everything(), "".join(form(topic))
-        topic.delete()
-        services.restore([archive.parse(text)], operator="olga")
-        assert everything() == before
-        transaction.set_rollback(True)
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_a_file_may_begin_after_a_message(form: Any, lively: Topic) -> None:
-    assert [message.seq for message in archive.parse("".join(form(lively, after=1))).messages] == [2]
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("spoil", ["cut", "twice", "there", "ahead", "a line"])
-def test_a_bad_file_is_refused_whole(form: Any, spoil: str, lively: Topic) -> None:
-    text = "".join(form(lively))
-    if spoil != "there":
-        lively.delete()
-    before = everything()
-    if spoil == "cut":
-        text = text[: text.index("because") + 3]
-    if spoil == "twice":
-        text = text.replace('"seq":2', '"seq":1')
-    if spoil == "ahead":
-        text = text.replace('"last_seq":2', '"last_seq":1', 1)
-    if spoil == "a line":
-        text = text.replace('"sender":"bob"', '"sender":7')
-    assert "Nothing was imported" in refused(lambda: services.restore([archive.parse(text)], operator="olga"))
-    assert everything() == before
-
-
-@pytest.mark.django_db
-@given(
-    text=st.text(max_size=200) | st.sampled_from(["{}", "{", "[]", "# x", "<!-- nexus-topic {} -->", '{"format": 1}'])
-)
-def test_what_is_no_export_is_refused(text: str) -> None:
-    refused(lambda: archive.parse(text))
+def test_a_file_may_begin_after_a_message(lively: Topic) -> None:
+    assert [each["seq"] for each in json.loads("".join(archive.to_json(lively, after=1)))["messages"]] == [2]
+    assert "## [1]" not in "".join(archive.to_markdown(lively, after=1))
 
 
 # Agent Bus
@@ -162,7 +99,7 @@ def database(tmp_path: Path) -> Path:
 
 def take_in(database: Path, **more: Any) -> services.Counted:
     with agent_bus.opened(database) as store:
-        return services.restore(store.topics, operator="olga", messages=store.messages_of, **more)
+        return agent_bus.restore(store, operator="olga", **more)
 
 
 def execute(database: Path, statement: str) -> None:

@@ -15,7 +15,6 @@ from django.test import Client as Browser
 from django.test.utils import CaptureQueriesContext
 
 from coordination.models import Event
-from nexus.topics import archive
 from nexus.topics.models import Peer, Topic, TopicMessage
 from tests.pages import LOCAL, queries, shown
 from tests.topics.conftest import Client
@@ -434,7 +433,7 @@ def test_it_keeps_the_name_where_the_new_one_is_none(topic: str, browser: Browse
 
 
 @pytest.mark.parametrize("query", ["", "?format=json"])
-async def test_it_gives_a_topic_as_a_file_that_can_be_taken_back(committed: None, query: str) -> None:
+async def test_it_gives_a_topic_as_a_file(committed: None, query: str) -> None:
     def file() -> tuple[str, Any]:
         one = Client()
         topic = one.call("topic_create", name="Ein/Name: ü")["topic_id"]
@@ -444,7 +443,7 @@ async def test_it_gives_a_topic_as_a_file_that_can_be_taken_back(committed: None
 
     topic, answer = await sync_to_async(file)()
     text = b"".join([piece async for piece in answer.streaming_content]).decode()
-    assert archive.parse(text).messages[0].content_markdown == "# body"
+    assert "# body" in text
     assert re.search(r"filename\*=UTF-8''Ein-Name-%C3%BC\.(md|json)$", answer.headers["Content-Disposition"])
     if query:
         assert json.loads(text)["topic_id"] == topic

@@ -29,7 +29,7 @@ from nexus.core.background_work import work_forever, work_once
 from nexus.core.clock import now
 from nexus.core.operations import runner
 from nexus.maintenance.findings import FileExamination
-from nexus.topics import archive, maintenance, metrics, search
+from nexus.topics import maintenance, metrics, search
 from nexus.topics.embedding import index, local, source, vectors, worker
 from nexus.topics.embedding.worker import EMBEDDING
 from nexus.topics.models import Embedding, TopicMessage
@@ -37,6 +37,7 @@ from nexus.topics.toolset import TOPICS, Unavailable
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import ROOT, environment, nexus
 from tests.topics import small_model
+from tests.topics.agent_bus import AT, SCHEMA
 from tests.topics.conftest import Client
 
 Configure = Callable[..., None]
@@ -233,13 +234,17 @@ def test_a_process_that_is_killed_while_indexing_loses_nothing(ann: Client, cars
 
 
 @pytest.mark.usefixtures("starts_processes")
-def test_indexing_that_was_killed_goes_on(ann: Client, topic: str, tmp_path: Path) -> None:
-    for _ in range(6):
-        ann.say(topic, *("a kitten" for _ in range(50)))
-    exported, home = tmp_path / "topic.json", tmp_path / "home"
-    exported.write_text("".join(archive.to_json(Topic.objects.get(pk=topic), after=0)))
+def test_indexing_that_was_killed_goes_on(tmp_path: Path) -> None:
+    database, home = tmp_path / "agent_bus.sqlite", tmp_path / "home"
+    with closing(sqlite3.connect(database)) as store, store:
+        store.executescript(SCHEMA)
+        store.execute("INSERT INTO meta VALUES ('schema_version', '6')")
+        store.execute("INSERT INTO topics VALUES ('aaa', 'cats', ?, 'open', NULL, NULL, NULL)", [AT])
+        rows = [(f"m{seq}", seq, AT) for seq in range(1, 301)]
+        said = "INSERT INTO messages VALUES (?, 'aaa', ?, 'ann', 'message', NULL, 'a kitten', NULL, NULL, ?)"
+        store.executemany(said, rows)
     model = small_model.make(tmp_path / "model")
-    assert nexus(home, "topics", "import", str(exported)).returncode == 0
+    assert nexus(home, "topics", "import", str(database)).returncode == 0
     indexing = subprocess.Popen(
         [sys.executable, str(ROOT / "manage.py"), "topics", "reindex"],
         env=environment(home, NEXUS_EMBEDDING_MODEL=model),

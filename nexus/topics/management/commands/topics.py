@@ -16,7 +16,6 @@ from django.core.management.base import CommandParser
 
 from coordination.log.selectors import interest_in
 from nexus.core.cli import ago, one_line, text_of
-from nexus.core.database.sqlite.errors import HEADER
 from nexus.core.fulltext import HIT_ENDS, HIT_STARTS
 from nexus.core.operations.caller import LOCAL_OPERATOR
 from nexus.core.operations.errors import NexusError
@@ -25,7 +24,7 @@ from nexus.core.operations.replies import Data
 from nexus.core.progress import Bar
 from nexus.core.verbs import Column, Option, Row, Verb, VerbsCommand, named
 from nexus.core.waiting import READERS, in_thread, waiter
-from nexus.topics import agent_bus, archive, selectors, services
+from nexus.topics import agent_bus, archive, selectors
 from nexus.topics.config import TopicSettings
 from nexus.topics.embedding.worker import catch_up
 from nexus.topics.models import STREAM
@@ -40,7 +39,7 @@ REASON = Option("reason", help="Why, for everybody who reads it later.")
 
 class Command(VerbsCommand):
     toolset = "topics"
-    help = "List, show, follow and search topics; post, export and import."
+    help = "List, show, follow and search topics; post and export."
 
     def verbs(self) -> Sequence[Verb]:
         topic = Option("topic_id", "TOPIC", TOPIC, required=True, read=self._id)
@@ -136,10 +135,10 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "import",
-                "Import an exported topic, or a database of Agent Bus; again to go on where it was stopped.",
+                "Import a database of Agent Bus; again to go on where it was stopped.",
                 self.import_file,
-                named("file", "The file."),
-                ["nexus topics import review.md", "nexus topics import ~/.agent_bus/agent_bus.sqlite"],
+                named("file", "The database."),
+                ["nexus topics import ~/.agent_bus/agent_bus.sqlite"],
             ),
             Verb(
                 "rename",
@@ -239,27 +238,16 @@ class Command(VerbsCommand):
         return 0
 
     def import_file(self, options: Mapping[str, Any]) -> int:
-        """Import the topics in a file."""
+        """Import the topics in a database of Agent Bus."""
         file = Path(options["file"]).expanduser()
-        if file.exists() and not file.is_file():  # a pipe would wait for a writer
+        if not file.is_file():  # a pipe would wait for a writer
             raise argument(f"Nothing was imported: {file} is no file.")
-        try:
-            with file.open("rb") as opened:
-                is_database = opened.read(len(HEADER)) == HEADER
-            topic = None if is_database else archive.parse(file.read_bytes().decode())
-        except OSError as error:
-            raise argument(f"Nothing was imported: {file} cannot be read: {error.strerror}.") from None
-        except UnicodeDecodeError:
-            raise argument(f"Nothing was imported: {file} is neither a text nor a database.") from None
-        if topic is not None:
-            return self.show(options, services.restore([topic], operator=LOCAL_OPERATOR)._asdict())
         bar = Bar(self.stderr, "importing messages")
         with agent_bus.opened(file) as store:
             steps = 2 * store.messages
-            stored = services.restore(
-                store.topics,
+            stored = agent_bus.restore(
+                store,
                 operator=LOCAL_OPERATOR,
-                messages=store.messages_of,
                 progress=lambda checked, stored: bar(0, steps - checked - stored, steps),
             )
         return self.show(options, stored._asdict())
