@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import groupby, takewhile
+from itertools import takewhile
 
 MAX_WILD = 100  # characters of a name with wildcards; a longer one is too expensive to compare
 
@@ -35,11 +35,6 @@ def read(name: str) -> Name:
 def end_of(name: Name) -> str:
     """Return the text with which every matching name ends; it may be empty."""
     return "".join(takewhile(lambda character: character not in WILD, reversed(name)))[::-1]
-
-
-def literals(name: Name) -> list[str]:
-    """Return the runs of literal characters in a name: every matching name contains all of them."""
-    return ["".join(run) for wild, run in groupby(name, WILD.__contains__) if not wild]
 
 
 def has_extension(name: Name) -> bool:

@@ -18,12 +18,11 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import dropwhile
-from typing import NamedTuple
+from typing import Any
 
-from nexus.reservations.names import ANY, ANY_NAME, STAR, Name, end_of, has_extension, literals, read
+from nexus.reservations.names import ANY, ANY_NAME, STAR, Name, end_of, has_extension, read
 
 MAX_PATTERN = 1024  # characters
 PLACE_PARTS, PLACE_LENGTH = 8, 64
@@ -114,14 +113,14 @@ def _digits(name: str) -> str:
 
 def overlap(one: str, other: str) -> bool:
     """Return whether a path exists that both normalized patterns match."""
-    return any(_meet(each, facing) for each in _alternatives(one) for facing in _alternatives(other))
+    return any(_paths_meet(each, facing) for each in _alternatives(one) for facing in _alternatives(other))
 
 
 def matches(pattern: str, path: str) -> bool:
     """Return whether a normalized pattern matches a file, given by its path relative to the project's root."""
     path = composed(path)
     names = tuple(path.split("/"))
-    return path.endswith(tail(pattern)) and any(_meet(parts, names) for parts in _alternatives(pattern))
+    return path.endswith(tail(pattern)) and any(_paths_meet(parts, names) for parts in _alternatives(pattern))
 
 
 @lru_cache(maxsize=16_384)
@@ -129,22 +128,6 @@ def tail(pattern: str) -> str:
     """Return the text with which every matching path ends, in its composed form; it may be empty."""
     last = _alternatives(pattern)[0][-1]
     return "" if last is DEEP else end_of(last)
-
-
-@lru_cache(maxsize=4_096)
-def fragment(pattern: str) -> str:
-    """Return the longest text that every matching path contains, in its composed form, after the literal beginning,
-    which `prefix_key` covers; it may be empty."""
-    first, *others = _alternatives(pattern)
-    behind = dropwhile(lambda part: isinstance(part, str), first)
-    whole = [_runs(parts) for parts in others]
-    shared = [run for run in _runs(behind) if all(any(run in longer for longer in runs) for runs in whole)]
-    return max(shared, key=len, default="")
-
-
-def _runs(parts: Iterable[Part]) -> list[str]:
-    """Return the runs of literal characters in names."""
-    return [run for part in parts if part is not DEEP for run in literals(part)]
 
 
 def composed(text: str) -> str:
@@ -195,73 +178,31 @@ def _parts(pattern: str) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-class _Automaton(NamedTuple):
-    """The parts of a pattern side by side in the bits of integers, so that one step advances all of them.
-
-    A part has a bit before each of its characters, one after the last, and a guard; DEEP has only its first bit.
-    """
-
-    firsts: int
-    lasts: int  # last bits of names
-    guards: int
-    deep: int  # first bits of DEEP
-    stars: int  # bits before a STAR
-    any: int  # bits before an ANY
-    single: int  # bits before a literal character or an ANY
-    everything: int  # all bits but the guards
-    end: int  # the bit after the last part
-    characters: dict[str, int]  # by literal character, the bits before it
+def _paths_meet(one: tuple[Part, ...], other: tuple[Part, ...]) -> bool:
+    """Return whether a path exists that both match."""
+    return _meet(one, other, DEEP, _names_meet)
 
 
-@lru_cache(maxsize=4_096)
-def _automaton(parts: tuple[Part, ...]) -> _Automaton:
-    firsts = lasts = guards = deep = stars = wild = 0
-    characters: dict[str, int] = {}
-    bit = 1
-    for part in parts:
-        firsts |= bit
-        if part is DEEP:
-            deep |= bit
-        else:
-            for character in part:
-                if character == STAR:
-                    stars |= bit
-                elif character == ANY:
-                    wild |= bit
-                else:
-                    characters[character] = characters.get(character, 0) | bit
-                bit <<= 1
-            lasts |= bit
-        guards |= bit << 1
-        bit <<= 2
-    guards |= bit << 1
-    everything = ((bit << 2) - 1) & ~guards
-    single = sum(characters.values()) | wild
-    return _Automaton(firsts | bit, lasts, guards, deep, stars, wild, single, everything, bit, characters)
+@lru_cache(maxsize=16_384)
+def _names_meet(one: Name, other: Name) -> bool:
+    """Return whether a name exists that both match."""
+    if isinstance(one, str) and isinstance(other, str):
+        return one == other
+    return _meet(one, other, STAR, lambda here, there: here == there or ANY in (here, there))
 
 
-def _meet(one: tuple[Part, ...], other: tuple[Part, ...]) -> bool:
-    """Return whether a path exists that both match, in one step for each character of `one`, without backtracking."""
-    firsts, lasts, guards, deep, stars, wild, single, everything, end, characters = _automaton(other)
-    reached = 1 | (deep & 1) << 2  # before parts that may come next; DEEP may match no name
-    for part in one:
-        if part is DEEP:
-            reached = firsts & -(reached & -reached)  # DEEP takes all the names that the other's parts need
-            continue
-        inside = reached & ~deep
-        for character in part:
-            inside |= (inside & stars) << 1
-            if character == STAR:
-                # All bits from the lowest one of a part on: in each part a subtraction sets them, up to the guard.
-                guarded = inside | guards
-                below = (guarded - firsts) ^ guarded
-                inside = everything & ~below | inside
+def _meet(one: Sequence[Part], other: Sequence[Part], some: Part, meet: Callable[[Any, Any], bool]) -> bool:
+    """Return whether a sequence exists that both match, item by item. `some` stands for any number of items, also none;
+    `meet` says whether one item may be both of two others. It takes a step for each pair of items."""
+    # By length, whether that beginning of `other` may be what the beginning of `one` so far is: at first nothing.
+    reached = [True]
+    for facing in other:
+        reached.append(reached[-1] and facing == some)
+    for item in one:
+        before, reached = reached, [reached[0] and item == some]
+        for at, facing in enumerate(other, 1):
+            if item == some or facing == some:  # it stands for nothing, or for what is opposite
+                reached.append(before[at] or reached[at - 1])
             else:
-                fitting = single if character == ANY else characters.get(character, 0) | wild
-                inside = (inside & fitting) << 1 | inside & stars
-        inside |= (inside & stars) << 1
-        reached = (inside & lasts) << 2 | reached & deep
-        reached |= (reached & deep) << 2
-        if not reached:
-            return False
-    return bool(reached & end)
+                reached.append(before[at - 1] and meet(item, facing))
+    return reached[-1]

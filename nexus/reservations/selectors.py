@@ -10,9 +10,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple, TypedDict
 
-from django.db.models import Exists, F, Min, OuterRef, Q, Value
-from django.db.models.functions import StrIndex
-from django.db.models.lookups import GreaterThan
+from django.db.models import Exists, Min, OuterRef, Q
 
 from coordination.arrivals import MOST
 from handoffs.models import HELD, CheckedWork, Handoff, HandoffStatus
@@ -20,16 +18,16 @@ from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.operations.errors import invalid
 from nexus.reservations.models import Reservation, ReservationQuerySet
-from nexus.reservations.patterns import PLACE_PARTS, extension, fragment, matches, overlap, prefix_key
+from nexus.reservations.patterns import PLACE_PARTS, extension, matches, overlap, prefix_key
 
 LOOKED_BACK = 1_000  # ended reservations that a search for the last one reads
 MOST_LISTED = 200  # holders of a path in an answer
 MOST_PATHS = 1_000  # changed files that are compared with what was reserved
 MOST_NAMED = 3  # conflicts of a pattern in an answer
-MOST_COMPARED = 1_000_000  # characters, by one caller in COMPARED_SECONDS
+MOST_COMPARED = 20_000_000  # pairs of characters, by one caller in COMPARED_SECONDS
 COMPARED_SECONDS = 60
 MOST_REMEMBERED = 50_000  # comparisons of one caller
-MOST_IN_TURN = 10_000  # characters compared for the first time in one transaction, which every writer waits for
+MOST_IN_TURN = 200_000  # pairs compared for the first time in one transaction, which every writer waits for
 COMPARING = 500  # callers whose comparisons are remembered
 BEYOND = "g"  # sorts after every hexadecimal digit
 
@@ -72,22 +70,7 @@ def _alike_or_untold() -> Q:
     return Q(extension__in=[Slot("extension"), ""])
 
 
-def _has(text: Value | Slot) -> GreaterThan:
-    """Return the condition that the pattern contains a text."""
-    return GreaterThan(StrIndex(F("pattern"), text), 0)
-
-
-def _several_or_fitting() -> Q:
-    """Return the condition that a pattern may overlap one with the given fragment: a single file must contain the
-    fragment."""
-    several = Q(extension="")  # perhaps a directory, with everything below
-    for sign in ("*", "?", "[", "\\"):
-        several |= Q(_has(Value(sign)))
-    return several | Q(_has(Slot("fragment")))
-
-
 # Two queries, above and below: one for both would use no index. By whether the pattern has an extension.
-# Above a single file there is no other single file, except with the same path.
 _held_near = {
     has_extension: [
         Select(
@@ -97,7 +80,7 @@ _held_near = {
                 .values_list("pk", "pattern", "exclusive", "agent_id")
             )
         )
-        for where in (_above() & kind, _below() & _several_or_fitting() & kind)
+        for where in (_above() & kind, _below() & kind)
     ]
     for has_extension, kind in ((False, Q()), (True, _alike_or_untold()))
 }
@@ -174,7 +157,7 @@ class Compared:
         """Return whether two patterns overlap. Raises VALIDATION_ERROR where the caller compares too much."""
         if (known := self._overlaps.get((pattern, other))) is not None:
             return known
-        self._spend(len(pattern) + len(other))
+        self._spend(len(pattern) * len(other))
         if len(self._overlaps) >= MOST_REMEMBERED:
             self._overlaps.clear()
         self._overlaps[pattern, other] = found = overlap(pattern, other)
@@ -202,12 +185,12 @@ def compared_by(caller: str) -> Compared:
 def _near(workspaces: Sequence[str], pattern: str, moment: datetime) -> Iterator[tuple[str, str, bool, str]]:
     """Yield the reservations that may overlap a pattern, by workspace and oldest first: key, pattern, whether it is
     exclusive, and holder."""
-    kind, part, around = extension(pattern), fragment(pattern), _around(pattern)
+    kind, around = extension(pattern), _around(pattern)
     for workspace_id in workspaces:
         near = (
             row
             for select in _held_near[bool(kind)]
-            for row in select(workspace_id=workspace_id, moment=moment, extension=kind, fragment=part, **around)
+            for row in select(workspace_id=workspace_id, moment=moment, extension=kind, **around)
         )
         yield from sorted(near)  # ids rise with time
 
@@ -232,8 +215,8 @@ def find_conflicts(
     """Return the reservations that conflict with patterns in workspaces that share their files, the first MOST_NAMED
     for each pattern; two shared ones do not conflict.
 
-    Raises VALIDATION_ERROR where that is too much to compare, and Uncompared where more than `at_once` characters
-    have not been compared before.
+    Raises VALIDATION_ERROR where that is too much to compare, and Uncompared where more than `at_once` pairs of
+    characters have not been compared before.
     """
     found: list[tuple[str, str]] = []
     used, compared, left = in_use(workspaces), compared_by(agent_id), at_once
@@ -241,7 +224,7 @@ def find_conflicts(
     def overlaps(pattern: str, other: str) -> bool:
         nonlocal left
         if not compared.knows(pattern, other):
-            left -= len(pattern) + len(other)
+            left -= len(pattern) * len(other)
             if left < 0:
                 raise Uncompared
         return compared.overlap(pattern, other)

@@ -132,7 +132,7 @@ def test_it_says_what_is_still_held_of_a_path_that_is_no_reservation_of_its_own(
 
 def test_it_is_given_up_whatever_is_left_to_compare(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = shop.reserve("ann", "**/a*.py", "**/b*.py", "c.py")
-    monkeypatch.setattr("nexus.reservations.selectors.MOST_COMPARED", 20)  # characters: one pair, of two
+    monkeypatch.setattr("nexus.reservations.selectors.MOST_COMPARED", 60)  # one of two patterns
     data = shop.call("release", agent_id="ann", paths=["c.py", "*/d.py"])
     assert [row["reservation_id"] for row in data["released"]] == ids[2:]
     assert "files_who" in data["warning"]
@@ -140,7 +140,7 @@ def test_it_is_given_up_whatever_is_left_to_compare(shop: Project, monkeypatch: 
 
 def test_it_tells_a_caller_of_so_many_holders_in_a_minute(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.reserve("ann", "**/a*.py", "**/b*.py")
-    monkeypatch.setattr("nexus.reservations.selectors.MOST_COMPARED", 20)  # characters: one pair, of two
+    monkeypatch.setattr("nexus.reservations.selectors.MOST_COMPARED", 60)  # one of two patterns
     error = shop.refused("who", path="*/d.py")
     assert (error["code"], error["details"]["field"]) == ("VALIDATION_ERROR", "paths")
     assert "try again in a minute" in error["message"]
@@ -149,7 +149,7 @@ def test_it_tells_a_caller_of_so_many_holders_in_a_minute(shop: Project, monkeyp
 def test_it_tells_a_caller_of_so_many_former_holders(shop: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.reserve("ann", "**/a*.py", "**/b*.py")
     shop.call("release", agent_id="ann")
-    monkeypatch.setattr("nexus.reservations.selectors.MOST_COMPARED", 20)
+    monkeypatch.setattr("nexus.reservations.selectors.MOST_COMPARED", 60)
     assert shop.refused("who", path="*/d.py")["code"] == "VALIDATION_ERROR"
 
 

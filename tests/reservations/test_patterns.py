@@ -18,7 +18,6 @@ from nexus.reservations import patterns
 from nexus.reservations.patterns import (
     ending,
     extension,
-    fragment,
     literal,
     matches,
     normalized,
@@ -205,15 +204,6 @@ def test_it_takes_any_name_literally_that_was_escaped(name: str) -> None:
 )  # fmt: skip
 def test_it_tells_the_extension_that_all_files_of_a_pattern_have(pattern: str, told: str) -> None:
     assert extension(normalized(pattern)) == told
-
-
-@pytest.mark.parametrize(
-    ("pattern", "text"),
-    [("**/generated_*/x", "generated_"), ("src/*.py", ".py"), ("src/area/", ""), ("a**/bc", "bc"), ("a**/bc?d", "bc"),
-     ("*/[id]*", "[id]"), ("*cafe\u0301*", "café"), ("?*", ""), ("**", "")],
-)  # fmt: skip
-def test_it_tells_a_text_that_is_in_every_path_of_a_pattern(pattern: str, text: str) -> None:
-    assert fragment(normalized(pattern)) == text
 
 
 def words_of(*pieces: str) -> st.SearchStrategy[str]:

@@ -149,7 +149,7 @@ async def test_what_an_operator_waited_for_is_noted(yard: Project) -> None:
 
 
 async def test_an_agent_has_one_allowance_for_all_of_its_calls(yard: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nexus.reservations.selectors.MOST_COMPARED", 13)  # characters: one pair of those below
+    monkeypatch.setattr("nexus.reservations.selectors.MOST_COMPARED", 40)  # one pair of those below
     call = waits(yard, "**/*.py", agent="dan")
     await parked()
     error = (await waits(yard, "**/*.md", agent="dan", timeout_seconds=0))["error"]
