@@ -80,7 +80,7 @@ RETIRED = {
         ),
         f"{KEEP} holds, or the longest of those that it replaces",
     ),
-    "retention_forge_deliveries_keep_days": "it is always 30",
+    "retention_forge_deliveries_keep_days": "calls of a forge are not stored",
     "retention_expired_tasks_keep_days": "there are no MCP tasks",
     "max_waiting_calls": "it is always 2048",
     "handoff_untaken_after_seconds": "it is always 600",

@@ -1,5 +1,5 @@
-"""The address that a forge's webhook calls: it checks the signature, stores that there is something to look at, and
-answers at once."""
+"""The address that a forge's webhook calls: it checks the signature, has the forge looked at soon, and answers at
+once. A call that comes again does no harm."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ EVENTS = {
     },
     ForgeKind.GITLAB: {"Issue Hook", "Note Hook", "Merge Request Hook", "Pipeline Hook", "Job Hook"},
 }
-MAX_NAME = 200
 
 
 @csrf_exempt  # the signature is the right to call
@@ -34,10 +33,10 @@ def webhook(request: HttpRequest, forge_id: str) -> HttpResponse:
     if forge is None or forge.kind == ForgeKind.GIT or not is_signed(forge, request.headers, request.body):
         return JsonResponse({"ok": False}, status=401)  # the same for both, so that ids cannot be tried
     event = request.headers.get("X-GitHub-Event" if forge.kind == ForgeKind.GITHUB else "X-Gitlab-Event", "")
-    if event not in EVENTS[ForgeKind(forge.kind)]:
-        return JsonResponse(ok({"accepted": False}), status=202)
-    is_new = services.receive(forge, _delivery(forge, request), event)
-    return JsonResponse(ok({"accepted": is_new}), status=202)
+    is_known = event in EVENTS[ForgeKind(forge.kind)]
+    if is_known:
+        services.look_soon(forge)
+    return JsonResponse(ok({"accepted": is_known}), status=202)
 
 
 def is_signed(forge: Forge, headers: Mapping[str, str], body: bytes) -> bool:
@@ -46,13 +45,6 @@ def is_signed(forge: Forge, headers: Mapping[str, str], body: bytes) -> bool:
         return hmac.compare_digest(headers.get("X-Gitlab-Token", "").encode(), forge.secret.encode())
     wanted = "sha256=" + hmac.new(forge.secret.encode(), body, hashlib.sha256).hexdigest()
     return hmac.compare_digest(headers.get("X-Hub-Signature-256", "").encode(), wanted.encode())
-
-
-def _delivery(forge: Forge, request: HttpRequest) -> str:
-    """Return the forge's id of a call, which is the same when it is repeated; else a digest of its body."""
-    names = {ForgeKind.GITHUB: ("X-GitHub-Delivery",), ForgeKind.GITLAB: ("Idempotency-Key", "X-Gitlab-Event-UUID")}
-    given = next(filter(None, (request.headers.get(name) for name in names[ForgeKind(forge.kind)])), "")
-    return given[:MAX_NAME] or hashlib.sha256(request.body).hexdigest()
 
 
 routes = [path("forges/<str:forge_id>/webhook", webhook)]

@@ -114,23 +114,3 @@ class ForgeIssue(models.Model):
 
     def __str__(self) -> str:
         return f"{self.forge_id}#{self.number}"
-
-
-class ForgeDelivery(models.Model):
-    """A call of a forge's webhook that was accepted; the same one again changes nothing."""
-
-    forge = models.ForeignKey(Forge, on_delete=models.CASCADE, related_name="deliveries", db_index=False)
-    delivery = models.CharField(max_length=ID_LENGTH)  # the forge's id of it
-    event = models.CharField(max_length=ID_LENGTH)
-    received_at = models.DateTimeField(db_index=True)
-
-    class Meta:
-        db_table = "forge_deliveries"
-        verbose_name_plural = "forge deliveries"
-        constraints = [
-            *not_empty("forge_deliveries", "delivery"),
-            models.UniqueConstraint(fields=["forge", "delivery"], name="forge_deliveries_once"),
-        ]
-
-    def __str__(self) -> str:
-        return self.delivery

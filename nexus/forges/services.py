@@ -31,7 +31,7 @@ from nexus.core.operations.caller import HUB_AGENT, OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 from nexus.forges import remotes, texts
 from nexus.forges.config import ForgeSettings
-from nexus.forges.models import PAUSES, STREAM, Forge, ForgeDelivery, ForgeIssue, ForgeKind, pause
+from nexus.forges.models import PAUSES, STREAM, Forge, ForgeIssue, ForgeKind, pause
 from nexus.forges.protocol import Busy, ForgeError, Found, Issue, TokenRefused, Watched
 from nexus.forges.push import is_of, work_of
 from nexus.hooks.sender import check_url
@@ -207,16 +207,12 @@ def take(forge: Forge, issue: Issue) -> ForgeIssue:
     return row
 
 
-def receive(forge: Forge, delivery: str, event: str) -> bool:
-    """Store a call of a forge's webhook and have the forge looked at soon; return whether the call is new."""
+def look_soon(forge: Forge) -> None:
+    """Have a forge and the issues that were taken from it looked at as soon as possible."""
     moment = now()
     with write():
-        about = {"event": event, "received_at": moment}
-        _, is_new = ForgeDelivery.objects.get_or_create(forge=forge, delivery=delivery, defaults=about)
-        if is_new:
-            Forge.objects.filter(pk=forge.pk, poll_at__gt=moment).update(poll_at=moment)
-            forge.issues.filter(ended="").exclude(due_at=None).update(due_at=moment)
-    return is_new
+        Forge.objects.filter(pk=forge.pk, poll_at__gt=moment).update(poll_at=moment)
+        forge.issues.filter(ended="").exclude(due_at=None).update(due_at=moment)
 
 
 def publish(*, handoff_id: str, branch: str | None, operator: str) -> ForgeIssue:
