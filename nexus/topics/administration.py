@@ -13,11 +13,9 @@ from nexus.core.operations.registry import OPERATORS_ONLY
 from nexus.topics import search, selectors, services
 from nexus.topics.parameters import OutgoingMessage, Positive, Seq, TopicId, TopicName
 from nexus.topics.rows import (
-    CursorRow,
     TopicMessageRow,
     TopicRef,
     TopicRow,
-    cursor_row,
     epoch,
     message_row,
     topic_ref,
@@ -112,30 +110,6 @@ def topic_post(p: TopicPost, caller: Caller) -> Posted:
     outgoing = Outgoing(**dict(p.message))
     message = services.post(topic_id=p.topic_id, outgoing=outgoing, seen=p.seen, operator=operator_behind(caller))
     return {"message": message_row(message)}
-
-
-class TopicJoinAsOperator(Params):
-    topic_id: TopicId
-    seen: Annotated[Seq, Field(description="The newest message that the operator has seen.")] = 0
-
-
-class OperatorJoined(TopicRef):
-    agent_name: str
-    cursor: CursorRow
-
-
-@operation(
-    TopicJoinAsOperator,
-    TopicCode.TOPIC_NOT_FOUND,
-    TopicCode.INVALID_ARGUMENT,
-    guards=(OPERATORS_ONLY,),
-    tool=False,
-    idempotent=True,
-)
-def topic_join_as_operator(p: TopicJoinAsOperator, caller: Caller) -> OperatorJoined:
-    """Join a topic as the operator, without a message; once joined, move the cursor on to what was seen."""
-    topic, peer = services.join_as_operator(topic_id=p.topic_id, seen=p.seen, operator=operator_behind(caller))
-    return {**topic_ref(topic), "agent_name": peer.agent_name, "cursor": cursor_row(peer)}
 
 
 class TopicRename(Params):

@@ -31,12 +31,6 @@ class NewTopicForm(OperationForm):
     metadata = JSONTextField(label="Metadata (JSON)")
 
 
-class JoinForm(OperationForm):
-    """Join a topic as the operators' peer, with everything up to `seen` read."""
-
-    seen = NumberField(required=False, widget=forms.HiddenInput)
-
-
 class SayForm(OperationForm):
     """A message to a topic. A form that is sent twice is one message, because of `client_message_id`; with another
     text it is another message."""

@@ -352,32 +352,18 @@ def post(*, topic_id: str, outgoing: Outgoing, seen: int, operator: str) -> Topi
     Raises TOPIC_NOT_FOUND, TOPIC_CLOSED, INVALID_ARGUMENT (reply_to, seen).
     """
     with write(), audit.acting(operator, "topic_post", topic_id=topic_id) as about:
-        message = _sync(selectors.get_topic(topic_id), [outgoing], seen).sent[0].message
+        synced = sync(
+            topic_id=topic_id,
+            agent_name=_operators_name(selectors.get_topic(topic_id)),
+            outbox=[outgoing],
+            max_items=1,
+            auto_advance=False,
+            ack_through=seen,
+            agent_id=OPERATOR_AGENT,
+        )
+        message = synced.sent[0].message
         about["message_id"] = message.message_id
     return message
-
-
-def join_as_operator(*, topic_id: str, seen: int, operator: str) -> tuple[Topic, Peer]:
-    """Reserve the operators' name in a topic if needed, and move its cursor to `seen`, without a message.
-
-    Return the topic and the operators' peer. Raises TOPIC_NOT_FOUND, INVALID_ARGUMENT (seen).
-    """
-    with write(), audit.acting(operator, "topic_join_as_operator", topic_id=topic_id):
-        topic = selectors.get_topic(topic_id)
-        peer = _sync(topic, [], seen).peer
-    return topic, peer
-
-
-def _sync(topic: Topic, outbox: Sequence[Outgoing], seen: int) -> Synced:
-    return sync(
-        topic_id=topic.topic_id,
-        agent_name=_operators_name(topic),
-        outbox=outbox,
-        max_items=1,
-        auto_advance=False,
-        ack_through=seen,
-        agent_id=OPERATOR_AGENT,
-    )
 
 
 def _operators_name(topic: Topic) -> str:

@@ -22,7 +22,6 @@ PAGES = (
     Page("topic_message_delete", "topics/+message/<id:message_id>/delete/", views.delete_message),
     Page("topic", "topics/<id:topic_id>/", views.topic),
     Page("topic_tail", "topics/<id:topic_id>/tail/", views.tail),
-    Page("topic_join", "topics/<id:topic_id>/join/", views.join, words={"topic_join": "Join on the topic's page"}),
     Page("topic_close", "topics/<id:topic_id>/close/", views.close),
     Page("topic_rename", "topics/<id:topic_id>/rename/", views.rename),
     Page("topic_export", "topics/<id:topic_id>/export/", views.export),

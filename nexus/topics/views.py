@@ -16,7 +16,7 @@ from django.urls import reverse
 from nexus.core.clock import now
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.topics import archive, search, selectors, services
-from nexus.topics.forms import CloseForm, JoinForm, NewTopicForm, RenameForm, SayForm, TopicFilters, TopicsFilters
+from nexus.topics.forms import CloseForm, NewTopicForm, RenameForm, SayForm, TopicFilters, TopicsFilters
 from nexus.topics.models import Topic, TopicMessage
 from nexus.topics.toolset import TOPICS
 from nexus.web.page import form_only, operate, posted, render, streamed
@@ -117,7 +117,6 @@ def _topic(request: HttpRequest, topic_id: str, filters: TopicFilters, **forms: 
         answered=answered,
         **{
             "say": say,
-            "join_form": JoinForm(initial={"seen": upto}, auto_id="join-%s"),
             "close_form": CloseForm(auto_id="close-%s"),
             "rename_form": RenameForm(initial={"name": row.name}, auto_id="rename-%s"),
             **forms,
@@ -151,19 +150,6 @@ def message(request: HttpRequest, message_id: str) -> HttpResponse:
     """Redirect to a message in its topic."""
     row = get_object_or_404(TopicMessage.objects.select_related("topic"), message_id=message_id)
     return redirect(f"{reverse('admin:topic', args=[row.topic_id])}?at={row.seq}#m-{row.seq}")
-
-
-@form_only(partial(redirect, "admin:topic"))
-def join(request: HttpRequest, topic_id: str) -> HttpResponse:
-    """Join a topic as the operator, with everything that the page showed as read."""
-    form = JoinForm(request.POST, auto_id="join-%s")
-    if form.is_valid():
-        seen = form.cleaned_data["seen"] or 0
-        envelope = operate(TOPICS, request, "topic_join_as_operator", "", form, topic_id=topic_id, seen=seen)
-        if envelope["ok"]:
-            name, read = envelope["data"]["agent_name"], envelope["data"]["cursor"]["last_seq"]
-            messages.success(request, f"You are in the topic as {plain(name)}, and have read to #{read}.")
-    return _topic(request, topic_id, TopicFilters(request.GET), join_form=form) if form.errors else _to(topic_id)
 
 
 @form_only(partial(redirect, "admin:topic"))

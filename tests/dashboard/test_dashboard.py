@@ -166,9 +166,9 @@ def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
     opened = {re.sub(r"\?.*", "", url) for url in addresses(team)}
     acts = set(
         "agent_close_session handoff_cancel mark_read agent_key agent_limits limits_back agent_delete reset "
-        "event_export act act_minutes message bell question notice notice_worker pool_cancel "
+        "event_export act act_minutes message bell question notice webhook notice_worker pool_cancel "
         "pool_compact pool_end pool_option pool_turn "
-        "pool_approve task_status plan_comment topic_join topic_close topic_rename topic_export "
+        "pool_approve task_status plan_comment topic_close topic_rename topic_export "
         "topic_message".split()
     )
     paths = [url.removeprefix("/admin/") for url in opened]

@@ -88,34 +88,14 @@ def test_an_operators_message_that_is_refused_joins_nothing(
     assert not Event.objects.filter(type="operator.acted").exists()
 
 
-def test_operators_join_without_a_word_and_read_on(ann: Client, olga: Client, topic: str) -> None:
-    ann.say(topic, "one", "two")
-    joined = olga.call("topic_join_as_operator", topic_id=topic, seen=1)
-    read = Client(operator="otto").call("topic_join_as_operator", topic_id=topic, seen=2)
-    assert (joined["agent_name"], joined["cursor"]["last_seq"], joined["status"]) == ("operator", 1, "open")
-    assert (read["agent_name"], read["cursor"]["last_seq"]) == ("operator", 2)
-    assert Topic.objects.get().last_seq == 2
-    assert Event.objects.filter(type="topic.joined", actor_agent_id="operator").count() == 1
-    acted = Event.objects.filter(type="operator.acted").order_by("event_id")
-    assert [event.payload["operator"] for event in acted] == ["olga", "otto"]
-
-
 @pytest.mark.usefixtures("committed")
-def test_operators_who_join_at_once_are_one_peer() -> None:
+def test_operators_who_write_at_once_are_one_peer() -> None:
     topic = Client().call("topic_create", name="t")["topic_id"]
     olgas = [Client(operator="olga") for _ in range(4)]
-    joined = at_once([partial(olga.call, "topic_join_as_operator", topic_id=topic) for olga in olgas])
-    assert {each["agent_name"] for each in joined} == {"operator"}
+    message = {"content_markdown": "x"}
+    said = at_once([partial(olga.call, "topic_post", topic_id=topic, message=message) for olga in olgas])
+    assert {each["message"]["sender"] for each in said} == {"operator"}
     assert Peer.objects.count() == Event.objects.filter(type="topic.joined").count() == 1
-
-
-@pytest.mark.parametrize(
-    ("code", "given"), [("INVALID_ARGUMENT", {"seen": 1}), ("TOPIC_NOT_FOUND", {"topic_id": "none"})]
-)
-def test_an_operator_who_is_refused_joins_nothing(olga: Client, topic: str, code: str, given: dict[str, Any]) -> None:
-    assert olga.code("topic_join_as_operator", **{"topic_id": topic, **given}) == code
-    assert not Peer.objects.filter(agent_name="operator").exists()
-    assert not Event.objects.filter(type="operator.acted").exists()
 
 
 def test_a_topic_is_renamed_with_its_mentions_or_without(ann: Client, olga: Client, topic: str) -> None:

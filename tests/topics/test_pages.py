@@ -21,7 +21,6 @@ from tests.topics.conftest import Client
 
 pytestmark = pytest.mark.sqlite  # pages are the same on both; what they read is tested beside them
 
-JOIN = r"> ?Join ?</button>"
 HOSTILE = "<script>alert(1)</script> [x](javascript:alert(2)) \u202etxt {{ 7*7 }}"
 
 
@@ -243,7 +242,7 @@ def test_it_has_no_page_of_what_is_gone(topic: str, browser: Browser) -> None:
     for path in ("gone/", "gone/tail/", "gone/export/", "gone/delete/", "+message/gone/", "+message/gone/delete/"):
         assert browser.get(f"/admin/topics/{path}").status_code == 404
         assert browser.post(f"/admin/topics/{path}").status_code == 404
-    for path in ("gone/join/", "gone/close/", "gone/rename/"):
+    for path in ("gone/close/", "gone/rename/"):
         assert browser.post(f"/admin/topics/{path}", {"name": "x"}, follow=True).status_code == 404
 
 
@@ -299,43 +298,6 @@ def test_it_says_at_its_field_why_no_topic_was_opened(
     assert answer.status_code == 200 and list(wrong(answer)) == [field]
     assert "kept name" in shown(answer) or field == "name"
     assert not Topic.objects.exists() and not Event.objects.exists()
-
-
-def test_it_joins_as_the_operator_without_saying_anything(topic: str, ann: Client, browser: Browser) -> None:
-    page = shown(browser.get(f"/admin/topics/{topic}/"))
-    assert re.search(JOIN, page)
-    page = shown(browser.post(f"/admin/topics/{topic}/join/", {"seen": "2"}, follow=True))
-    assert "You are in the topic as operator, and have read to #2." in page
-    assert (
-        ">Join</button>" not in page and "Mark read" not in page and "You write as <strong>operator</strong>;" in page
-    )
-    assert ann.look(topic)["received_count"] == 1  # bob's answer, and nothing of the operator's
-    acted = Event.objects.get(type="operator.acted").payload
-    assert (acted["operation"], acted["topic_id"]) == ("topic_join_as_operator", topic)
-    assert ann.code("topic_join", topic_id=topic, agent_name="operator") == "AGENT_NAME_IN_USE"
-
-
-def test_it_joins_once_and_reads_on_from_there(topic: str, ann: Client, browser: Browser) -> None:
-    for _ in range(2):
-        browser.post(f"/admin/topics/{topic}/join/", {"seen": "1"})
-    assert Event.objects.filter(type="topic.joined", actor_agent_id="operator").count() == 1
-    ann.say(topic, "And the salt?")
-    page = shown(browser.get(f"/admin/topics/{topic}/"))
-    assert "Mark read to #3" in page and 'name="seen" value="3"' in page
-    browser.post(f"/admin/topics/{topic}/join/", {"seen": "3"})
-    browser.post(f"/admin/topics/{topic}/join/", {"seen": "2"})  # from a page that was opened before
-    assert Peer.objects.get(agent_name="operator").last_seq == 3
-    say(browser, topic, "So do I.")
-    assert TopicMessage.objects.latest("seq").sender == "operator"
-
-
-def test_it_joins_a_topic_where_nothing_was_said_and_one_that_is_closed(ann: Client, browser: Browser) -> None:
-    for close in (False, True):
-        topic = ann.call("topic_create", name=f"closed {close}")["topic_id"]
-        if close:
-            ann.call("topic_close", topic_id=topic)
-        page = shown(browser.post(f"/admin/topics/{topic}/join/", {"seen": "0"}, follow=True))
-        assert "You are in the topic as operator, and have read to #0." in page and "up to date" in page
 
 
 # Saying something
