@@ -21,7 +21,7 @@ from nexus.core.operations.caller import Caller
 from nexus.reservations import patterns, services
 from nexus.reservations.models import Reservation
 from nexus.reservations.toolset import FILES
-from tests.core.waiting import LONG, parked
+from tests.core.waiting import LONG, at_rest, parked
 from tests.reservations.conftest import Project
 from tests.reservations.git import Repo
 
@@ -61,7 +61,7 @@ async def test_who_waits_is_shown_as_long_as_it_waits(yard: Project) -> None:
         return [row.get("waiting") for row in yard.call("who", path="src/app.py")["held"]]
 
     calls = {name: waits(yard, "src/app.py", agent=name) for name in ("bob", "cas")}
-    await parked(2)
+    await at_rest(2)
     assert sorted((await in_thread(shown))[0]) == ["bob", "cas"]
     await in_thread(yard.call, "release", agent_id="ann")
     await asyncio.wait(calls.values(), return_when=asyncio.FIRST_COMPLETED)
