@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
 
 from django.db import connection
 
@@ -30,30 +29,19 @@ NEWEST_TSVECTOR = """
 """
 
 
-class Index(Protocol):
-    """The full-text index of one database. Its `words` are those of `words_of`."""
+class Fts5:
+    """The full-text index on SQLite. Its `words` are those of `words_of`."""
 
     def newest(self, words: Sequence[str], *, limit: int, before: int | None) -> list[tuple[int, str | None]]:
         """Return the newest documents that contain every word (as a prefix where it `may_go_on`), each with its
         message, if any."""
-
-    def every(self, words: Sequence[str]) -> list[int]:
-        """Return all documents that contain every word, oldest first."""
-
-    def emptied(self) -> AbstractContextManager[None]:
-        """Empty the index at once around a deletion of all messages and events, instead of row by row."""
-
-
-class Fts5:
-    """The index on SQLite."""
-
-    def newest(self, words: Sequence[str], *, limit: int, before: int | None) -> list[tuple[int, str | None]]:
         with connection.cursor() as cursor:
             sql = NEWEST_FTS5.format(before="" if before is None else "AND i.rowid < %s")
             cursor.execute(sql, [fts5_query(words), *([] if before is None else [before]), limit])
             return list(cursor.fetchall())
 
     def every(self, words: Sequence[str]) -> list[int]:
+        """Return all documents that contain every word, oldest first."""
         with connection.cursor() as cursor:
             cursor.execute(
                 "SELECT rowid FROM search_index WHERE search_index MATCH %s ORDER BY rowid", [fts5_query(words)]
@@ -62,6 +50,7 @@ class Fts5:
 
     @contextmanager
     def emptied(self) -> Iterator[None]:
+        """Empty the index at once around a deletion of all messages and events, instead of row by row."""
         with connection.cursor() as cursor:
             cursor.execute(TRIGGERS_QUERY, [])
             triggers = cursor.fetchall()
@@ -75,7 +64,7 @@ class Fts5:
 
 
 class Tsvector:
-    """The index on PostgreSQL."""
+    """The same on PostgreSQL."""
 
     def newest(self, words: Sequence[str], *, limit: int, before: int | None) -> list[tuple[int, str | None]]:
         wanted = tsquery(words)
@@ -176,5 +165,5 @@ def emptied() -> AbstractContextManager[None]:
     return _index().emptied()
 
 
-def _index() -> Index:
+def _index() -> Fts5 | Tsvector:
     return Tsvector() if connection.vendor == "postgresql" else Fts5()

@@ -7,13 +7,11 @@ with a warning. Snippets show the part of a message with most of the words.
 from __future__ import annotations
 
 import re
-import sqlite3
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from django.db import connection
 
@@ -249,14 +247,6 @@ CANDIDATES_FTS5 = """
     SELECT rowid, length(content_markdown), length(highlight(topic_search, 1, '.', '')) - length(content_markdown)
     FROM topic_search WHERE topic_search MATCH %s ORDER BY rowid DESC LIMIT %s
 """
-MESSAGES = "SELECT document, content_markdown FROM topic_messages WHERE topic_id = %s ORDER BY seq DESC LIMIT %s"
-# Like the index of all topics, for the messages of one.
-OF_ONE_TOPIC = """
-    CREATE VIRTUAL TABLE topic_search USING fts5(
-        topic_id UNINDEXED, content_markdown, tokenize='unicode61 remove_diacritics 2'
-    )
-"""
-FEW, SHORT = 500, 200_000  # up to so many messages and characters of a topic, they are indexed for the search alone
 CANDIDATES_TSVECTOR = """
     SELECT s.document, length(m.content_markdown), (
         SELECT coalesce(sum(cardinality(positions)), 0)::int FROM unnest(s.words)
@@ -271,38 +261,26 @@ REBUILD_TSVECTOR = """
 """
 
 
-class Index(Protocol):
-    """The full-text index of one database. Its `words` are those of `words_of`."""
-
-    def candidates(
-        self, words: Sequence[str], *, whole: bool, topic_id: str | None, limit: int
-    ) -> list[tuple[int, int, int]]:
-        """Return the newest documents of a topic or of all that contain every word, `whole`, or as a prefix where it
-        `may_go_on`."""
-
-    def rebuild(self) -> None:
-        """Rebuild the index from the messages."""
-
-
 class Fts5:
     """The index on SQLite."""
 
     def candidates(
         self, words: Sequence[str], *, whole: bool, topic_id: str | None, limit: int
     ) -> list[tuple[int, int, int]]:
-        if not whole and topic_id is not None and (messages := _few(topic_id)) is not None:
-            return _among(messages, fts5_query(words), limit)
+        """Return the newest documents, of a topic or of all, that contain every one of these `words_of` a query:
+        `whole`, or as a prefix where it `may_go_on`."""
         with connection.cursor() as cursor:
             cursor.execute(CANDIDATES_FTS5, [_within(topic_id, fts5_query(words, whole=whole)), limit])
             return list(cursor.fetchall())
 
     def rebuild(self) -> None:
+        """Rebuild the index from the messages."""
         with connection.cursor() as cursor:
             cursor.execute(REBUILD_FTS5)
 
 
 class Tsvector:
-    """The index on PostgreSQL."""
+    """The same on PostgreSQL."""
 
     def candidates(
         self, words: Sequence[str], *, whole: bool, topic_id: str | None, limit: int
@@ -321,33 +299,9 @@ class Tsvector:
             cursor.execute(REBUILD_TSVECTOR)
 
 
-def index_of_words() -> Index:
+def index_of_words() -> Fts5 | Tsvector:
     """Return the index of this process's database."""
     return Tsvector() if connection.vendor == "postgresql" else Fts5()
-
-
-def _few(topic_id: str) -> list[tuple[int, str]] | None:
-    """Return the documents and texts of a topic's messages; None where they are too many or too long."""
-    messages, length = [], 0
-    with connection.cursor() as cursor:
-        cursor.execute(MESSAGES, [topic_id, FEW + 1])
-        for document, text in cursor:
-            messages.append((document, text))
-            length += len(text)
-            if len(messages) > FEW or length > SHORT:
-                return None
-    return messages
-
-
-def _among(messages: Sequence[tuple[int, str]], wanted: str, limit: int) -> list[tuple[int, int, int]]:
-    """Return the candidates among these messages only.
-
-    For a prefix, FTS5 collects the matching messages of all topics; an index of a few messages is built faster.
-    """
-    with closing(sqlite3.connect(":memory:")) as own:
-        own.execute(OF_ONE_TOPIC)
-        own.executemany("INSERT INTO topic_search(rowid, content_markdown) VALUES (?, ?)", messages)
-        return own.execute(CANDIDATES_FTS5.replace("%s", "?"), [wanted, limit]).fetchall()
 
 
 def _within(topic_id: str | None, words: str) -> str:

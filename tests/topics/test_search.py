@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import pytest
 from django.db import connection
-from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -92,31 +90,6 @@ def test_an_accent_parts_no_words_and_a_text_of_them_holds_nobody_up(ann: Client
 def test_no_text_breaks_it(ann: Client, topic: str, query: str) -> None:
     if query.strip():
         assert ann.call("messages_search", query=query, topic_id=topic)["count"] == 0
-
-
-@pytest.mark.usefixtures("counted_alone")
-@pytest.mark.sqlite  # PostgreSQL finds the messages of a topic by its index of these
-def test_in_a_small_topic_it_reads_no_other(ann: Client, topic: str, other: str) -> None:
-    ann.say(topic, "the cached Übergang", "no hit")
-    ann.say(other, "a cache elsewhere")
-    with CaptureQueriesContext(connection) as captured:
-        assert found(ann, "cach uber", topic_id=topic) == ["the cached Übergang"]
-    assert not [query["sql"] for query in captured if '"cach"*' in query["sql"]]
-
-
-@pytest.mark.sqlite
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(30))
-@given(
-    query=st.lists(st.sampled_from(["ca", "cache", "ÉTÉ", "ete", "foo-b", "bar", "x_y", "cafe\u0301"])).map(" ".join)
-)
-def test_it_finds_the_same_in_a_small_topic_as_in_a_large_one(ann: Client, topic: str, other: str, query: str) -> None:
-    if not TopicMessage.objects.exists():
-        ann.say(topic, "the cache of foo-bar", "été, x_y", "caches cached cache", "foo bar", "café bar")
-        ann.say(other, "the cache of foo-bar", "été café")
-    in_small = search.find(query, topic_id=topic, mode="fts", limit=10)
-    for few, short in ((4, 1_000), (5, 10)):
-        with mock.patch("nexus.topics.search.FEW", few), mock.patch("nexus.topics.search.SHORT", short):
-            assert search.find(query, topic_id=topic, mode="fts", limit=10) == in_small
 
 
 def test_hybrid_finds_what_full_text_finds_and_says_how_to_get_more(ann: Client, topic: str) -> None:
