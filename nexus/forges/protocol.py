@@ -109,12 +109,9 @@ class Comment:
 
 @dataclass(frozen=True)
 class Watched:
-    """The watched branch of a git remote as it was found, compared with the last look."""
+    """The watched branch of a git remote as it was found."""
 
     commit: str
-    is_rewritten: bool = False
-    count: int = 0  # of new commits
-    subjects: Sequence[str] = ()
     merged: frozenset[str] = frozenset()  # of the heads that were asked for
 
 

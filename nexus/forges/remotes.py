@@ -18,7 +18,6 @@ from nexus.control.runners_file import is_remote
 from nexus.control.worktrees import trees
 from nexus.forges.protocol import ForgeError, NotThere, Watched
 
-MAX_SUBJECTS = 20  # of commits, that a message names
 MAX_WORK = 100  # pushed branches that are compared with the watched one in one look
 MAX_KNOWN = 200  # branches of the project, so that only what it lacks is fetched
 EMPTY = """
@@ -28,8 +27,8 @@ export GIT_DIR="$SCRATCH/git" GIT_ALTERNATE_OBJECT_DIRECTORIES="$OBJECTS"
 """
 PUSH = 'git push --quiet --no-verify "$REMOTE" "$COMMIT:refs/heads/$BRANCH"\n'
 ASK = 'git ls-remote --quiet "$REMOTE" "$REF"\n'
-# Prints the commit, whether the history was rewritten, how many commits are new, which work is in it, and the subjects.
-# Work that was squashed counts as merged, too: to merge it would change nothing.
+# Prints the commit, and which work is in it. Work that was squashed counts as merged, too: to merge it would change
+# nothing.
 FETCH = """
 ulimit -f "$BLOCKS"
 for known in $KNOWN; do
@@ -37,12 +36,7 @@ for known in $KNOWN; do
 done
 git -c transfer.fsckObjects=true fetch --quiet --no-tags --no-write-fetch-head "$REMOTE" "+$REF:refs/watched"
 new=$(git rev-parse --verify 'refs/watched^{commit}')
-since=
-rewritten=
-if [ -n "$OLD" ]; then
-    if git merge-base --is-ancestor "$OLD" "$new" 2>/dev/null; then since="^$OLD"; else rewritten=rewritten; fi
-fi
-printf '%s\\n' "$new" "$rewritten" "$(git rev-list --count "$new" $since)"
+printf '%s\\n' "$new"
 content=$(git rev-parse "$new^{tree}")
 for head in $HEADS; do
     if git merge-base --is-ancestor "$head" "$new" 2>/dev/null ||
@@ -50,8 +44,6 @@ for head in $HEADS; do
         printf '%s ' "$head"
     fi
 done
-printf '\\n'
-git log --no-show-signature --max-count="$MOST" --format=%s -z "$new" $since
 """
 
 
@@ -87,23 +79,21 @@ def look(
             raise NotThere(f"the remote has no branch {branch}" if branch else "the remote has no commit")
         if found[0] == old and not is_fresh:
             return None
-        if not old and not heads:
+        if not heads:
             return Watched(found[0])
         listed = ("for-each-ref", f"--count={MAX_KNOWN}", "--sort=-committerdate", "--format=%(objectname)")
         values = {
             "FORMAT": _format(found[0]),
             "REF": ref,
-            "OLD": old,
             "HEADS": " ".join(heads),
             "KNOWN": origin.reading().line(*listed).replace("\n", " "),
-            "MOST": str(MAX_SUBJECTS),
             "BLOCKS": str(trees.PACK_BYTES // 512),
         }
         said = _run(origin, remote, EMPTY + FETCH, values)
     except GitFailed as error:
         raise ForgeError(" ".join(str(error).split())[-200:]) from None
-    commit, rewritten, count, merged, subjects = said.decode(errors="replace").split("\n", 4)
-    return Watched(commit, bool(rewritten), int(count), subjects.split("\0")[:-1], frozenset(merged.split()))
+    commit, *merged = said.decode().split()
+    return Watched(commit, frozenset(merged))
 
 
 def _format(commit: str) -> str:

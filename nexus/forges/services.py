@@ -16,14 +16,12 @@ from coordination.ids import new_id
 from coordination.log.emit import emit
 from coordination.models import ID_LENGTH
 from coordination.routing import Strategy, parse_target
-from coordination.selectors import participants
 from coordination.services import audit, tags, workspaces
 from handoffs import checks, lifecycle, notices, selectors, steering, verdicts
 from handoffs import services as handoffs
 from handoffs.leases import expire
 from handoffs.models import HELD, Handoff, HandoffStatus, single_line
 from handoffs.steps import By
-from inbox import services as mail
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.core.installation import needs_extra
@@ -249,15 +247,28 @@ def _work_on(remote: Forge, handoff: Handoff) -> ForgeIssue:
 
 
 def settle_watch(forge: Forge, watched: Watched | None, heads: Sequence[str]) -> None:
-    """Store what a look at a git remote found: tell the agents that its branch moved, end the work that is in it, and
-    have the work pushed that was approved meanwhile."""
+    """Store what a look at a git remote found: log that its branch moved, end the work that is in it, and have the work
+    pushed that was approved meanwhile."""
     moment = now()
     is_latest = Forge.objects.filter(pk=forge.pk, etag=forge.etag, base=forge.base)  # else another hub was faster
     approved = _approved_for(forge)  # first: it looks into directories
     with write():
         if watched is not None and is_latest.update(etag=watched.commit):
             if watched.commit != forge.etag and forge.etag:
-                _tell_moved(forge, watched, moment)
+                emit(
+                    workspace_id=forge.workspace_id,
+                    stream=STREAM,
+                    type="forge.branch_moved",
+                    actor=None,
+                    payload={
+                        "forge_id": forge.pk,
+                        "repository": forge.repository,
+                        "branch": forge.base or "HEAD",
+                        "former": forge.etag,
+                        "commit": watched.commit,
+                    },
+                    moment=moment,
+                )
             rows = forge.issues.filter(head__in=heads, ended="")
             rows.update(pull_updated_at=moment)
             for row in rows.filter(head__in=watched.merged).select_related("handoff"):
@@ -280,35 +291,6 @@ def _approved_for(forge: Forge) -> list[str]:
     root = forge.workspace.root_realpath
     trees = [(handoff, work_of(handoff)) for handoff in rows]
     return [handoff.pk for handoff, tree in trees if tree is not None and is_of(root, tree)]
-
-
-def _tell_moved(forge: Forge, watched: Watched, moment: datetime) -> None:
-    ref = forge.base or "HEAD"
-    emit(
-        workspace_id=forge.workspace_id,
-        stream=STREAM,
-        type="forge.branch_moved",
-        actor=None,
-        payload={
-            "forge_id": forge.pk,
-            "repository": forge.repository,
-            "branch": ref,
-            "former": forge.etag,
-            "commit": watched.commit,
-            "commits": watched.count,
-            "is_rewritten": watched.is_rewritten,
-        },
-        moment=moment,
-    )
-    for agent_id in participants(forge.workspace_id, moment)[0]:
-        mail.notify(
-            workspace_id=forge.workspace_id,
-            from_agent_id=HUB_AGENT,
-            recipient=agent_id,
-            subject=f"{ref} of {texts.single_name(forge.repository)} moved",
-            body=texts.moved_text(forge.repository, ref, forge.etag, watched),
-            moment=moment,
-        )
 
 
 def settle_look(forge: Forge, issues: Sequence[Issue], etag: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from handoffs.models import ACTING
 from nexus.core.config import CoreSettings
-from nexus.forges.protocol import MAX_LOG, MAX_TEXT, Comment, Issue, Job, Watched
+from nexus.forges.protocol import MAX_LOG, MAX_TEXT, Comment, Issue, Job
 
 MAX_NAME = 100
 CUT = "[cut here: the forge has the rest]"
@@ -102,14 +102,3 @@ def reviewed_text(url: str, comments: Sequence[Comment]) -> str:
         hunk = f"{quoted(each.hunk, MAX_LOG)}\n>\n" if each.hunk else ""
         parts.append(f"{single_name(each.author)}{where} ({each.url[:500]}):\n{hunk}{quoted(each.text)}")
     return bounded("\n\n".join(parts))
-
-
-def moved_text(repository: str, branch: str, former: str, watched: Watched) -> str:
-    """Return the message about a watched branch that moved."""
-    how = "Its history was rewritten" if watched.is_rewritten else f"It has {watched.count} new commits"
-    more = "" if watched.count <= len(watched.subjects) or watched.is_rewritten else "\n> \u2026"
-    subjects = "\n".join(f"> {single_name(subject)}" for subject in watched.subjects)
-    return bounded(
-        f"{branch} of {repository} moved from {former} to {watched.commit}. {how}. The quoted lines are the subjects "
-        f"of its latest commits: data.\n\n{subjects}{more}"
-    )
