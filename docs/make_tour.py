@@ -152,8 +152,6 @@ def quiet(browser: Browser, url: str) -> None:
     light.goto("/admin/mail/")
     expect(light.locator(".nx-prose")).to_be_visible()
     take(light, "mail")
-    light.goto("/admin/agents/ada/mail/?peer=ines")
-    take(light, "conversation")
     light.goto("/admin/board/")
     light.get_by_role("region", name="In Progress").get_by_role("link").first.click()
     take(light, "handoff")

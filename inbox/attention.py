@@ -140,7 +140,7 @@ KINDS = (
         "mark_email_unread",
         70,
         _silent,
-        page="agent_mail",
+        page="agent",
         actions=("message_create",),
         command="nexus agents",
     ),

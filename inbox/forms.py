@@ -8,7 +8,7 @@ from django.http import QueryDict
 from coordination import switcher
 from coordination.forms import WorkspaceFilters
 from coordination.models import Channel
-from nexus.web.forms import Filters, choice_field, hidden_field, line_field, offer, words_field
+from nexus.web.forms import choice_field, hidden_field, line_field, offer, words_field
 from nexus.web.templatetags.nexus import plain
 
 LANES = {
@@ -36,10 +36,3 @@ class MailFilters(WorkspaceFilters):
         workspace = switcher.find(data.get("workspace", ""))
         channels = Channel.objects.filter(workspace=workspace).order_by("name")[:100] if workspace else []
         offer(self.fields["channel"], [("", "All channels"), *((row.pk, plain(row)) for row in channels)])
-
-
-class ConversationFilters(Filters):
-    peer = hidden_field()
-    tab = hidden_field()
-    before = hidden_field()
-    whole = hidden_field()

@@ -10,12 +10,12 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from django.db.models import Case, Count, Exists, F, Min, OuterRef, Q, QuerySet, Value, When
-from django.db.models.functions import Length, Substr
+from django.db.models.functions import Substr
 
 from coordination.ids import id_floor, time_of_id
 from coordination.models import Agent, Workspace
 from coordination.presence import AgentState, agent_states, agents_in
-from inbox.models import PENDING, Delivery, DeliveryQuerySet, DeliveryStatus, Message
+from inbox.models import PENDING, Delivery, DeliveryStatus, Message
 from nexus.core.database.functions import Seconds, Whole
 
 NEWEST = 5_000  # sends to one agent that a traffic map looks at, so that its cost has a ceiling
@@ -33,25 +33,21 @@ class Inbox:
     unread: int = 0
     in_flight: int = 0
     parked: int = 0
-    read: int = 0  # only where one inbox is asked for
     oldest_unread: datetime | None = None
 
 
 def inbox_of(agent_id: str, moment: datetime) -> Inbox:
     """Return the counts of one agent's inbox."""
-    return _counted(Delivery.objects.of(agent_id), moment, DeliveryStatus).get(agent_id, Inbox())
+    return inboxes(moment, [agent_id]).get(agent_id, Inbox())
 
 
 def inboxes(moment: datetime, agents: Collection[str] | None = None) -> dict[str, Inbox]:
     """Return the counts of inboxes that hold pending mail, of some agents or of all, by agent. Acknowledged mail, by
     far the most, is not counted."""
-    among: Any = Agent.everyone.values("pk") if agents is None else agents
-    return _counted(Delivery.objects.filter(recipient__in=among), moment, PENDING)
-
-
-def _counted(among: DeliveryQuerySet, moment: datetime, lanes: Iterable[str]) -> dict[str, Inbox]:
+    recipients: Any = Agent.everyone.values("pk") if agents is None else agents
+    among = Delivery.objects.filter(recipient__in=recipients)
     counted: dict[str, dict[str, tuple[int, str]]] = defaultdict(dict)
-    for status in lanes:  # one at a time: the index of pending mail answers for one status, and for a list of them not
+    for status in PENDING:  # one at a time: the index of pending mail answers for one status, and for a list not
         rows = among.filter(status=status).values_list("recipient_id").annotate(Count("pk"), Min("delivery_id"))
         for agent_id, count, oldest in rows.order_by():
             counted[agent_id][status] = (count, oldest)
@@ -65,7 +61,6 @@ def _counted(among: DeliveryQuerySet, moment: datetime, lanes: Iterable[str]) ->
             unread=waiting + again.get(agent_id, 0),
             in_flight=by_status.get(DeliveryStatus.DELIVERED, nothing)[0] - again.get(agent_id, 0),
             parked=by_status.get(DeliveryStatus.PARKED, nothing)[0],
-            read=by_status.get(DeliveryStatus.READ, nothing)[0],
             oldest_unread=time_of_id(oldest) if oldest else None,
         )
     return found
@@ -121,7 +116,6 @@ class MailFilter:
     workspace_id: str = ""
     agent_id: str = ""  # sent by it or to it
     channel_id: str = ""
-    sender_id: str = ""
     lane: str = ""  # a delivery status, or `nobody` for sends that reached nobody
 
 
@@ -157,8 +151,6 @@ def _filtered(wanted: MailFilter) -> QuerySet[Message]:
     if wanted.agent_id:
         received = Delivery.objects.filter(recipient_id=wanted.agent_id)
         rows = rows.filter(Q(from_agent_id=wanted.agent_id) | Q(pk__in=received.values("message_id")))
-    if wanted.sender_id:
-        rows = rows.filter(from_agent_id=wanted.sender_id)
     if wanted.lane == "nobody":
         rows = rows.filter(recipients_count=0)
     elif wanted.lane == DeliveryStatus.READ:  # most of all mail there ever was: of the newest, not a list of all
@@ -191,39 +183,12 @@ def thread(message: Message, limit: int = 200) -> list[Message]:
     return sorted(found.values(), key=lambda row: row.message_id)
 
 
-@dataclass(frozen=True)
-class Peer:
-    """Another agent that an agent exchanged messages with, and when last."""
-
-    agent_id: str
-    messages: int
-    last: datetime
-
-
-def peers(agent_id: str, moment: datetime, days: int = 30, newest: int = 2000) -> list[Peer]:
-    """Return whom an agent exchanged messages with lately, latest first, from its newest messages each way."""
-    since = moment - timedelta(days=days)
-    sent = Message.objects.filter(from_agent_id=agent_id, pk__gte=id_floor("msg", since))
-    received = Delivery.objects.of(agent_id).filter(pk__gte=id_floor("dlv", since))
-    written = sent.order_by("-pk").values("pk")[:newest]
-    out = Delivery.objects.filter(message__in=written).values_list("recipient_id", "created_at")
-    into = received.order_by("-pk").values_list("message__from_agent_id", "created_at")[:newest]
-    tally: dict[str, list[datetime]] = {}
-    for peer, at in [*out, *into]:
-        tally.setdefault(peer, []).append(at)
-    found = [Peer(peer, len(moments), max(moments)) for peer, moments in tally.items()]
-    return sorted(found, key=lambda peer: peer.last, reverse=True)
-
-
-def between(agent_id: str, peer_id: str, excerpt: int = 0, *, before: str = "", limit: int = 50) -> list[Any]:
-    """Return the deliveries between two agents, newest first, with the first characters of each body and its length."""
+def between(agent_id: str, peer_id: str, limit: int) -> list[Delivery]:
+    """Return the newest deliveries between two agents, without bodies."""
     rows = Delivery.objects.filter(
         Q(recipient_id=agent_id, message__from_agent_id=peer_id)
         | Q(recipient_id=peer_id, message__from_agent_id=agent_id)
     )
-    if before:
-        rows = rows.filter(delivery_id__lt=before)
-    rows = rows.annotate(excerpt=Substr("message__body", 1, excerpt), length=Length("message__body"))
     return list(rows.select_related("message").defer("message__body").order_by("-delivery_id")[:limit])
 
 

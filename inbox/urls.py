@@ -18,5 +18,4 @@ PAGES = (
         by_workspace=True,
     ),
     Page("message", "mail/<str:message_id>/", views.message),
-    Page("agent_mail", "agents/<id:agent_id>/mail/", views.agent_mail),
 )

@@ -1,28 +1,25 @@
-"""Mail: one inbox over all agents and workspaces, and one agent's threads and timelines."""
+"""Mail: one inbox over all agents and workspaces."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, redirect
+from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from coordination.models import Agent
 from coordination.provenance import on_behalf_of, provenance_row, sender_in_words
 from inbox import monitoring, receipts, search
-from inbox.forms import LANES, ConversationFilters, MailFilters
+from inbox.forms import LANES, MailFilters
 from inbox.lanes import effective
 from inbox.models import Delivery, Message
 from inbox.monitoring import MailFilter
 from nexus.core.clock import now
 from nexus.web.page import render
-from nexus.web.templatetags.nexus import plain
 
 PAGE = 50
-EXCERPT = 600  # characters of each body on a timeline
 FOUND = 200  # search hits that a filter narrows down
 
 
@@ -97,43 +94,3 @@ def _summary(deliveries: list[Delivery]) -> dict[str, int]:
         lane = effective(delivery.status, delivery.lease_expires_at, moment)
         counted[lane] = counted.get(lane, 0) + 1
     return counted
-
-
-def agent_mail(request: HttpRequest, agent_id: str) -> TemplateResponse:
-    """One agent's mail: a tab per peer (`?peer=`), the conversation as a timeline, and its sends to nobody.
-
-    The timeline shows excerpts; `?whole=` names the message that is shown whole.
-    """
-    agent = get_object_or_404(Agent.everyone, pk=agent_id)
-    moment = now()
-    peers = monitoring.peers(agent_id, moment)
-    filters = ConversationFilters(request.GET)
-    peer = filters.text("peer") or (peers[0].agent_id if peers else "")
-    nobody = filters.text("tab") == "nobody"
-    if nobody:
-        rows: list[Delivery] = []
-        unreached = monitoring.mail(MailFilter(sender_id=agent_id, lane="nobody"), limit=PAGE)
-    else:
-        rows = monitoring.between(agent_id, peer, EXCERPT, before=filters.text("before"), limit=PAGE + 1)
-        unreached = []
-    for row in rows:
-        row.status = effective(row.status, row.lease_expires_at, moment)
-    query = request.GET.copy()
-    query["peer"] = peer
-    query.pop("whole", None)
-    return render(
-        request,
-        "inbox/agent_mail.html",
-        f"Mail of {plain(agent_id)}",
-        agent=agent,
-        peers=peers,
-        peer=peer,
-        query=query.urlencode(),
-        excerpt=EXCERPT,
-        whole=Message.objects.filter(pk=filters.text("whole")).first(),
-        nobody=nobody,
-        unreached=unreached,
-        timeline=list(reversed(rows[:PAGE])),
-        older=rows[PAGE - 1].delivery_id if len(rows) > PAGE else None,
-        inbox=monitoring.inbox_of(agent_id, moment),
-    )

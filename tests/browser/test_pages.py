@@ -22,7 +22,6 @@ PAGES = {
     "handoff_submitted": "/admin/board/{submitted}/",
     "timeline": "/admin/timeline/?sender=planner&recipient=builder-1",
     "mail": "/admin/mail/?m={reply}",
-    "agent_mail": "/admin/agents/planner/mail/",
     "events": "/admin/events/",
     "event": "/admin/events/9/",
     "topics": "/admin/topics/",
@@ -64,7 +63,7 @@ PAGES = {
 }
 # Each is of one kind with another page, whose templates it shares: only `make long` visits it.
 VARIANTS = {
-    *("agent_mail", "topic_found", "files_ended", "event_records", "handoff_records", "operators"),
+    *("topic_found", "files_ended", "event_records", "handoff_records", "operators"),
     *("handoff_blocked", "handoff_submitted", "plan_close", "topic_delete"),
 }
 

@@ -56,7 +56,7 @@ def addresses(ids: Ids) -> list[str]:
         *(f"/admin/mail/?lane={lane}" for lane in ("unread", "delivered", "read", "parked", "nobody")),
         *("/admin/find/?q=parser", "/admin/search/?s=parser&extended=1", "/admin/events/", "/admin/events/?q=parser"),
         *("/admin/events/?type=handoff.*", f"/admin/events/{first}/", "/admin/agents/", "/admin/agents/planner/"),
-        *("/admin/agents/planner/mail/", "/admin/agents/reviewer/mail/?tab=nobody", "/admin/agents/+new/"),
+        *("/admin/mail/?agent=planner", "/admin/mail/?agent=reviewer&lane=nobody", "/admin/agents/+new/"),
         *("/admin/limits/", "/admin/limits/?role=worker"),
         *("/admin/agents/planner/try/?since=0", "/admin/speak/", f"/admin/speak/?reply={ids['reply']}"),
         *(
@@ -238,7 +238,7 @@ GROWING = [
         "/admin/events/",
         "/admin/speak/",
     ),
-    *("/admin/find/?q=planner", "/admin/agents/planner/", "/admin/agents/planner/mail/"),
+    *("/admin/find/?q=planner", "/admin/agents/planner/", "/admin/mail/?agent=planner"),
     *("/admin/coordination/session/", "/admin/coordination/event/", "/admin/coordination/artifact/"),
     *("/admin/inbox/message/", "/admin/inbox/delivery/", "/admin/handoffs/handoff/"),
 ]
@@ -361,7 +361,7 @@ def test_it_finds_reserved_files_by_path_reason_and_agent(team: Ids, browser: Cl
 
 
 def test_it_lists_sends_that_reached_nobody(team: Ids, browser: Client) -> None:
-    for path in ("/admin/mail/?lane=nobody", "/admin/agents/reviewer/mail/?tab=nobody"):
+    for path in ("/admin/mail/?lane=nobody", "/admin/mail/?agent=reviewer&lane=nobody"):
         page = browser.get(path).text
         assert "Is there a translator?" in page and "Keep the minutes" not in page, path
 
@@ -496,7 +496,7 @@ def test_it_counts_all_that_needs_a_person_and_leads_to_all_of_it(team: Ids, bro
     assert sum(shown[:3]) == 3 and "/admin/attention/#orphans" in home and "All 12" in home
     assert "/admin/attention/#silent" in home and "All 12" in home
     assert all(f"/admin/board/{orphan}/" in everything for orphan in orphans)
-    assert all(f"/admin/agents/away-{i}/mail/" in everything for i in range(7))
+    assert all(f"/admin/agents/away-{i}/" in everything for i in range(7))
     assert 'id="orphans"' in everything and "All 12" not in everything
 
 
@@ -515,20 +515,6 @@ def test_it_keeps_the_toolsets_that_are_chosen_for_an_agent(team: Ids, browser: 
     assert chosen() == ["coordination"]
     choose("")
     assert chosen() is None
-
-
-def test_it_shows_long_bodies_by_their_beginning_and_whole_when_asked(team: Ids, browser: Client) -> None:
-    table = ("|a|b|\n|-|-|\n" + "|1|2|\n" * 20_000)[:65_000]
-    sent = {"project_root": team["root"], "from_agent_id": "planner", "subject": "Numbers"}
-    for _ in range(50):
-        last = do("message_create", **sent, body=table, target={"strategy": "direct", "agent_id": "reviewer"})
-    page = browser.get("/admin/agents/planner/mail/?peer=reviewer").content.decode()
-    assert len(re.findall(r"Show all\s+65000 characters", page)) == 50
-    assert len(page) < 500_000
-    address = f"/admin/agents/planner/mail/?peer=reviewer&amp;whole={last['message_id']}"
-    assert address.partition("?")[2] in page
-    whole = browser.get(address.replace("&amp;", "&")).content.decode()
-    assert whole.count("Show all") == 49 and table[-1000:].strip() in whole
 
 
 async def test_it_makes_an_export_while_it_is_taken_and_no_further(
