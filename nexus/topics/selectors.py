@@ -109,7 +109,6 @@ NEAR = 20  # up to so many messages behind, a peer's own are not counted
 EXCERPT = 4_000  # characters of a message that a page shows unless asked for all
 CONTEXT = 5  # messages shown before the requested one
 ANSWERS = 20  # links to the answers of a message, on average over a page
-WAYMARKS, GLIMPSE = 20, 80  # of a long topic, and characters of each
 
 
 @dataclass(frozen=True)
@@ -145,14 +144,6 @@ class Exchange:
 
     answered: TopicMessage | None = None
     answers: list[TopicMessage] = field(default_factory=list)
-
-
-@dataclass
-class Waymark:
-    """A position in a long topic, with the peers whose cursors are between it and the next one."""
-
-    message: TopicMessage
-    readers: list[Reader] = field(default_factory=list)
 
 
 def list_topics(status: str, words: str, moment: datetime, *, offset: int, limit: int) -> list[Listed]:
@@ -242,16 +233,3 @@ def exchanges(topic_id: str, messages: Sequence[TopicMessage]) -> dict[str, Exch
         message.message_id: Exchange(answered.get(message.reply_to or ""), answers[message.message_id])
         for message in messages
     }
-
-
-def waymarks(topic: Topic, known: Sequence[Reader]) -> list[Waymark]:
-    """Return positions at even distances through a topic; a deleted message has none."""
-    step = max(topic.last_seq / WAYMARKS, 1)
-    positions = {1 + int(number * step) for number in range(WAYMARKS)}
-    rows = excerpts(topic.topic_id).annotate(glimpse=Left("content_markdown", GLIMPSE))
-    marks = [Waymark(message) for message in rows.filter(seq__in=positions).order_by("-seq")]
-    for reader in known:
-        mark = next((mark for mark in marks if mark.message.seq <= max(reader.peer.floor, 1)), None)
-        if mark:
-            mark.readers.append(reader)
-    return marks[::-1]

@@ -25,7 +25,6 @@ from nexus.web.templatetags.nexus import plain
 NEWEST = 20  # messages at first: more than a window shows, and cheap to render
 PAGE, LISTED, FOUND = 50, 50, 50
 NOTHING = selectors.Stream([], earlier=False, later=False)
-LONG = 2 * PAGE  # messages from which a topic has a map
 
 
 def topics(request: HttpRequest) -> TemplateResponse:
@@ -112,7 +111,6 @@ def _topic(request: HttpRequest, topic_id: str, filters: TopicFilters, **forms: 
         tailing=not stream.later and not words,
         **_stream_context(row, stream.messages, filters.number("whole")),
         readers=readers,
-        map=selectors.waymarks(row, readers) if row.last_seq >= LONG else [],
         own=next((each.peer for each in readers if each.peer.agent_id == OPERATOR_AGENT), None),
         answered=answered,
         **{
