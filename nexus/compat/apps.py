@@ -21,6 +21,7 @@ class CompatConfig(NexusAppConfig):
 
         COORDINATION.translators.append(Translator(calls.concerns, calls.translate, answers.less))
         CONTROL.translators.append(Translator(wire.concerns, wire.translate, wire.answer))
+        COORDINATION.administered_in("nexus.compat.okto.administration")
         super().ready()
 
     def routes(self) -> Sequence[Any]:

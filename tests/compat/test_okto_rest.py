@@ -36,6 +36,44 @@ def test_info_tells_versions_and_features(call: Call) -> None:
     assert told["features"]["feature_health"] and not told["features"]["feature_memory"]
 
 
+def test_the_graph_has_agents_and_what_goes_between_them(
+    call: Call, project: str, workspace: str, ann: str, bob: str
+) -> None:
+    to_bob = {"strategy": "direct", "agent_id": bob}
+    for _ in range(2):
+        call("message_create", project_root=project, from_agent_id=ann, subject="s", body="b", target=to_bob)
+    pulled = call("inbox_pull", agent_id=bob, limit=1)["messages"][0]
+    call("handoff_create", project_root=project, from_agent_id=ann, target=to_bob, visibility="public")
+    graph = get("graph", workspace=workspace)
+    nodes = {node["agent_id"]: node for node in graph["nodes"]}
+    assert nodes[bob]["inbox"] == {"unread": 2, "delivered": 1, "read": 0, "parked": 0}  # the handoff brought one
+    assert (nodes[bob]["pending_inbox"], nodes[ann]["open_handoffs"], nodes[bob]["open_handoffs"]) == (3, 1, 0)
+    assert nodes[ann]["last_action"]["type"] == "message.created"
+    (edge,) = graph["edges"]["messages"]
+    assert (edge["from"], edge["to"], edge["count"]) == (ann, bob, 3)
+    assert edge["in_flight"] == {"unread": 2, "delivered": 1} and edge["last_done_at"] == pulled["delivered_at"]
+    assert [row["from_agent_id"] for row in graph["edges"]["handoffs"]] == [ann]
+    call("inbox_ack", agent_id=bob, message_ids=[pulled["message_id"]])
+    (bobs,) = (node for node in get("graph")["nodes"] if node["agent_id"] == bob)
+    assert bobs["inbox"]["read"] == 1
+    assert get("graph", window_hours=1)["window_hours"] == 1
+
+
+@pytest.mark.parametrize("hours", ["0", "-1", "x", "9" * 30])
+def test_a_window_that_is_none_is_refused(hours: str, db: None) -> None:
+    assert get("graph", status=400, window_hours=hours)["code"] == "VALIDATION_ERROR"
+
+
+def test_the_graph_of_an_unknown_workspace_is_not_found(db: None) -> None:
+    assert get("graph", status=404, workspace="f" * 64)["code"] == "NOT_FOUND"
+
+
+def test_the_graph_is_for_operators(ann: str) -> None:
+    key = local.post("/api/v1/agents/ann/key").json()["data"]["api_key"]
+    answer = Client(headers={"host": "localhost", "authorization": f"Bearer {key}"}).get("/api/v1/graph")
+    assert answer.status_code == 403
+
+
 def test_a_key_is_regenerated(ann: str) -> None:
     first, second = (local.post(f"/api/v1/agents/{ann}/regenerate-key").json()["data"] for _ in range(2))
     assert agent_of_key_hash(hash_secret(second["api_key"])) == ann

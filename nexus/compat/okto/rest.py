@@ -122,6 +122,19 @@ class Paths(Endpoint):
             }
         return response
 
+    @extend_schema(
+        parameters=[OpenApiParameter("workspace", str), OpenApiParameter("window_hours", int)],
+        responses={200: answer_of("agent_graph")},
+    )
+    def graph(self, request: Request) -> Response:
+        """Agents, and the messages and handoffs between them, as the operation agent_graph."""
+        workspace, hours = request.query_params.get("workspace"), request.query_params.get("window_hours", "24")
+        number = whole_number(hours)
+        given: dict[str, Any] = {"window_hours": hours if number is None else number}
+        if workspace not in (None, "", "all"):
+            given["workspace_id"] = workspace
+        return self.operate("agent_graph", given)
+
     @extend_schema(parameters=[OpenApiParameter("window", str)], responses={200: answer_of("coordination_health")})
     def health(self, request: Request, pk: str) -> Response:
         """How a workspace's coordination goes, as the operation coordination_health."""
@@ -140,6 +153,7 @@ class Paths(Endpoint):
 
 routes = [
     path("info", Paths.as_view({"get": "info"})),
+    path("graph", Paths.as_view({"get": "graph"})),
     path("workspaces/<str:pk>/health", Paths.as_view({"get": "health"})),
     path("agents/<str:pk>/regenerate-key", Paths.as_view({"post": "regenerate_key"})),
 ]
