@@ -11,7 +11,7 @@ import httpx
 from nexus.control.worktrees.trees import LEAVING, SCRATCH
 from tests.acceptance.pool import Pool, until
 from tests.conftest import Furnish, Nest
-from tests.control.test_worktrees import git
+from tests.git import git
 
 DEEP = "import os; [(os.mkdir('d'), os.chdir('d')) for _ in range(1500)]"
 

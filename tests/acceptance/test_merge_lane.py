@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.acceptance.pool import Pool, until
 from tests.conftest import Furnish
-from tests.control.test_worktrees import git
+from tests.git import git
 
 AGENTS = ("one", "two", "three")
 

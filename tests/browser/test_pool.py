@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.acceptance.hub import Hub
 from tests.browser import scene
 from tests.browser.conftest import live, watch
-from tests.control.test_worktrees import git
+from tests.git import git
 
 RUNNERS = r"""
 default = "play"

@@ -20,9 +20,10 @@ from nexus.control.runners import processes, sandbox
 from nexus.control.runners.git import GitFailed, origin_of
 from nexus.control.runners_file import Acp
 from nexus.control.worktrees import trees, worktrees
-from tests.control.test_worktrees import does, git, made, pool, repository, sandboxed
+from tests.control.test_worktrees import does, made, pool, repository
+from tests.git import git
 
-__all__ = ["made", "pool", "repository", "sandboxed"]
+__all__ = ["made", "pool", "repository"]
 
 SECRET = "s3cret-of-another-repository"
 

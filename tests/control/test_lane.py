@@ -32,10 +32,11 @@ from nexus.core.operations.caller import Caller
 from nexus.core.waiting import READERS, in_thread
 from tests.conftest import Nest
 from tests.conftest import does as do
-from tests.control.test_worktrees import does, git, pool, repository, sandboxed, told
+from tests.control.test_worktrees import does, pool, repository, told
+from tests.git import git
 from tests.pages import shown
 
-__all__ = ["pool", "repository", "sandboxed"]
+__all__ = ["pool", "repository"]
 
 Make = Callable[..., Path]
 
@@ -138,7 +139,7 @@ def test_many_openings_of_a_conflict_take_no_minutes(make: Make, repository: Pat
     assert ended(queue("smith")).conflicts[0]["hunk"].startswith("<<<<<<< ")
 
 
-@pytest.mark.usefixtures("sandboxed")
+@pytest.mark.usefixtures("runs_sandbox")
 def test_reviewed_checks_run_on_the_merge_and_what_fails_comes_back(make: Make, repository: Path) -> None:
     approve(repository, fit="ls *.txt; touch made; test ! -e first.txt || test ! -e second.txt")
     make("first", first="1\n")
@@ -153,7 +154,7 @@ def test_reviewed_checks_run_on_the_merge_and_what_fails_comes_back(make: Make, 
     assert not (repository / "second.txt").exists() and not (repository / "made").exists()
 
 
-@pytest.mark.usefixtures("sandboxed")
+@pytest.mark.usefixtures("runs_sandbox")
 @pytest.mark.parametrize("was_approved", [False, True], ids=["new", "changed"])
 def test_checks_that_nobody_approved_hold_the_merge(make: Make, repository: Path, was_approved: bool) -> None:
     if was_approved:
@@ -172,7 +173,7 @@ def test_checks_that_nobody_approved_hold_the_merge(make: Make, repository: Path
     assert (entry.state, entry.why, needing("merge-held")) == (MergeState.MERGED, "", 0)
 
 
-@pytest.mark.usefixtures("sandboxed")
+@pytest.mark.usefixtures("runs_sandbox")
 def test_a_held_merge_can_be_withdrawn(make: Make, repository: Path) -> None:
     (repository / "nexus.toml").write_text("[checks")
     make("first", first="1\n")
@@ -181,7 +182,7 @@ def test_a_held_merge_can_be_withdrawn(make: Make, repository: Path) -> None:
     assert does("pool_withdraw_merge", merge_id=merge["merge_id"])["ok"] and needing("merge-held") == 0
 
 
-@pytest.mark.usefixtures("sandboxed")
+@pytest.mark.usefixtures("runs_sandbox")
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -204,7 +205,7 @@ def test_a_merge_without_checks_says_so_and_who_allowed_it(
     assert "Nothing was checked: " in "".join(part.text for part in line.parts)
 
 
-@pytest.mark.usefixtures("sandboxed")
+@pytest.mark.usefixtures("runs_sandbox")
 def test_past_the_lane_an_agent_merges_nothing_that_has_checks_and_an_operator_is_told(
     make: Make, repository: Path
 ) -> None:
@@ -241,7 +242,7 @@ def test_a_hub_that_dies_after_it_took_work_is_followed_by_one_that_records_it(
     assert told("worktree.merged") == ["worktree.merged"]
 
 
-@pytest.mark.usefixtures("sandboxed")
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_waits_where_its_checks_cannot_run(make: Make, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     approve(repository, fit="true")
     make("smith", mine="1\n")
@@ -258,7 +259,7 @@ def test_it_waits_where_its_checks_cannot_run(make: Make, repository: Path, monk
     assert ended(merge).state == MergeState.MERGED
 
 
-@pytest.mark.usefixtures("sandboxed")
+@pytest.mark.usefixtures("runs_sandbox")
 def test_it_begins_anew_where_the_branch_moved_meanwhile(
     make: Make, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -433,7 +434,7 @@ def test_pages_and_the_command_show_it(committed: None, make: Make, repository: 
 DEEP = "import os; [(os.mkdir('d'), os.chdir('d')) for _ in range(1500)]"
 
 
-@pytest.mark.usefixtures("sandboxed")
+@pytest.mark.usefixtures("runs_sandbox")
 def test_nested_directories_of_a_check_or_an_agent_hold_up_nobody(make: Make, repository: Path, nested: Nest) -> None:
     approve(repository, deep=f'{sys.executable} -c "{DEEP}"')
     place = make("smith", mine="1\n")
@@ -445,7 +446,7 @@ def test_nested_directories_of_a_check_or_an_agent_hold_up_nobody(make: Make, re
     assert not place.exists() and list((place.parent / trees.LEAVING).iterdir()) == []
 
 
-@pytest.mark.usefixtures("sandboxed")
+@pytest.mark.usefixtures("runs_sandbox")
 def test_an_entry_that_fails_twice_comes_back_and_the_next_goes_on(
     committed: None, make: Make, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,8 @@ import pytest
 from nexus.control.models import MergeState
 from nexus.control.runners.git import origin_of
 from tests.control.test_lane import Make, ended, make, queue, refused
-from tests.control.test_worktrees import does, git, pool, repository
+from tests.control.test_worktrees import does, pool, repository
+from tests.git import git
 from tests.outside import program
 
 __all__ = ["make", "pool", "repository"]

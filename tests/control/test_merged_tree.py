@@ -16,7 +16,8 @@ from nexus.control.worktrees.lane import LANE_WORK
 from nexus.core.background_work import work_once
 from tests.control.test_reviews import Make, call, comment, make, refused, waiting, works
 from tests.control.test_worktree_page import words
-from tests.control.test_worktrees import git, pool, repository
+from tests.control.test_worktrees import pool, repository
+from tests.git import git
 from tests.pages import shown
 
 __all__ = ["make", "pool", "repository"]

@@ -21,9 +21,10 @@ from nexus.control.worktrees.half_moves import HalfMoves
 from nexus.control.worktrees.moving import Locked
 from nexus.core.background_work import work_once
 from tests.acceptance.pool import arguments, until
-from tests.control.test_worktrees import git, made, pool, repository, sandboxed
+from tests.control.test_worktrees import made, pool, repository
+from tests.git import git
 
-__all__ = ["made", "pool", "repository", "sandboxed"]
+__all__ = ["made", "pool", "repository"]
 
 NAMES = ("changed.txt", "new\nline.txt", "gone.txt", "added/a.txt", "-dash", "deep/é.bin")
 OLD = {name: f"{name} was\n" * 3 for name in NAMES if not name.startswith(("added", "-"))}

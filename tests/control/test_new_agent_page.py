@@ -18,7 +18,7 @@ from nexus.control.runners import sandbox
 from nexus.control.toolset import CONTROL
 from nexus.web.login import local_account
 from tests.control.playing import at_hand, lead, pool, writer
-from tests.control.test_worktrees import git
+from tests.git import git
 from tests.pages import shown
 
 __all__ = ["at_hand", "lead", "writer"]

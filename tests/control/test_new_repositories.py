@@ -19,7 +19,7 @@ from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.new_repositories import Unsafe, Watch
 from nexus.core.waiting import WRITERS, in_thread
 from tests.control.pool import create
-from tests.control.test_worktrees import git
+from tests.git import git
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from nexus.control.permissions import rules
 from nexus.control.permissions.rules import Permissions, Preset
 from nexus.control.runners import new_repositories, repositories, sandbox
 from nexus.control.runners.base import RunnerFailed
-from tests.control.test_worktrees import does, git
+from tests.control.test_worktrees import does
+from tests.git import git
 
 CLEAN = "#!/bin/sh\ncat\n"
 

@@ -15,7 +15,8 @@ from nexus.control.worktrees.lane import LANE_WORK
 from nexus.core.background_work import work_once
 from tests.conftest import does as do
 from tests.control.test_reviews import Make, call, comment, make, offer, refused, send_mail, waiting, works
-from tests.control.test_worktrees import git, pool, repository, told
+from tests.control.test_worktrees import pool, repository, told
+from tests.git import git
 
 __all__ = ["make", "pool", "repository"]
 

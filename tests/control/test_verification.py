@@ -29,17 +29,18 @@ from nexus.core.config import CoreSettings
 from nexus.core.operations import runner
 from nexus.reservations.toolset import FILES
 from tests.conftest import LOCAL, OPERATOR, Call, does
-from tests.control.test_worktrees import git, pool, repository, sandboxed
+from tests.control.test_worktrees import pool, repository
+from tests.git import git
 from tests.handoffs.conftest import events_of, mail_of
 from tests.pages import shown
 
-__all__ = ["pool", "repository", "sandboxed"]
+__all__ = ["pool", "repository"]
 
 Submit = Callable[..., str]
 
 
 @pytest.fixture(autouse=True)
-def confined(sandboxed: None) -> None:
+def confined(runs_sandbox: None) -> None:
     if not sandbox.state().works:
         pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
 

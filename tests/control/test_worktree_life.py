@@ -33,7 +33,8 @@ from nexus.control.runners.git import GitFailed, origin_of
 from nexus.control.worktrees import trees
 from nexus.control.worktrees.trees import Tree, Unsaved
 from nexus.core.clock import now
-from tests.control.test_worktrees import does, git, made, pool, repository
+from tests.control.test_worktrees import does, made, pool, repository
+from tests.git import git
 
 __all__ = ["made", "pool", "repository"]
 

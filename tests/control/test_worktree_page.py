@@ -10,18 +10,16 @@ import pytest
 from django.test import Client as Browser
 
 from nexus.control.models import PoolAgent, PoolWorktree
-from nexus.control.runners import sandbox
 from tests.control.playing import at_hand, pool, send, settle, take
-from tests.control.test_worktrees import git
+from tests.git import git
 from tests.pages import queries, shown
 
 __all__ = ["at_hand"]
 
 
 @pytest.fixture
-def repository(runs_git: None, committed: None, at_hand: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def repository(runs_git: None, git_alone: None, committed: None, at_hand: Path) -> Path:
     """A repository with a commit; what is written is seen by the threads that git is waited for on."""
-    monkeypatch.setattr(sandbox, "state", lambda: sandbox.State(False, "git is the subject"))
     (at_hand / "notes.txt").write_text("one\n")
     git(at_hand, "init", "--quiet")
     git(at_hand, "add", ".")

@@ -26,7 +26,6 @@ from nexus.control.attention import KINDS
 from nexus.control.maintenance import CHECKS
 from nexus.control.models import PoolAgent, PoolWorktree, TurnStatus
 from nexus.control.review import reviews
-from nexus.control.runners import sandbox
 from nexus.control.runners.git import Git, GitFailed, origin_of
 from nexus.control.toolset import CONTROL
 from nexus.control.worktrees import trees
@@ -40,32 +39,17 @@ from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.pool import arguments as every_argument
 from tests.conftest import OPERATOR, at_once
 from tests.control.test_housekeeping import Looked
+from tests.git import git
 
 Done = Callable[..., dict[str, Any]]
 
 
-STATE = sandbox.state
-
-
 @pytest.fixture(autouse=True)
-def pool(configure: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pool whose git runs without a sandbox: what git does is the same, five times as quick."""
+def pool(git_alone: None, configure: Callable[..., None], tmp_path: Path) -> None:
+    """A pool with a home of its own."""
     home = tmp_path / "home"
     home.mkdir()
     configure(control=True, home=home)
-    monkeypatch.setattr(sandbox, "state", lambda: sandbox.State(False, "git is the subject"))
-
-
-@pytest.fixture
-def sandboxed(runs_sandbox: None, pool: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sandbox after all, if there is one."""
-    monkeypatch.setattr(sandbox, "state", STATE)
-
-
-def git(place: Path, *arguments: str) -> str:
-    who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org", "-c", "init.defaultBranch=main"]
-    done = subprocess.run(["git", *who, *arguments], cwd=place, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
 
 
 @pytest.fixture

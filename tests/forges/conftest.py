@@ -15,6 +15,11 @@ from tests.conftest import OPERATOR
 from tests.forges.github_server import GitHub, serve
 
 
+@pytest.fixture(autouse=True)
+def alone(git_alone: None) -> None:
+    """How git is confined, three tests ask."""
+
+
 @pytest.fixture
 def github(starts_processes: None) -> Iterator[GitHub]:
     with serve() as served:

@@ -23,7 +23,8 @@ from nexus.forges.protocol import Busy, Checks, ForgeError, NotThere, Rejected, 
 from nexus.forges.rounds import ROUNDS
 from tests.conftest import OPERATOR
 from tests.forges.github_server import Answering, answer_of_git, listening
-from tests.forges.test_pulls import AGENT, git, mail, publish, repository
+from tests.forges.test_pulls import AGENT, mail, publish, repository
+from tests.git import git
 
 pytestmark = pytest.mark.usefixtures("starts_processes")
 
@@ -189,7 +190,7 @@ def test_its_issues_become_handoffs(gitlab: GitLab, project: str, db: None) -> N
     assert "| State | open |" in gitlab.calls[-1][2]["body"]
 
 
-@pytest.mark.usefixtures("runs_sandbox")
+@pytest.mark.usefixtures("sandboxed")
 def test_work_goes_from_an_issue_to_its_merge(
     gitlab: GitLab, tmp_path: Path, configure: Callable[..., None], db: None
 ) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +33,10 @@ from nexus.forges.rounds import ROUNDS
 from nexus.forges.submissions import SUBMISSIONS, Submissions
 from tests.conftest import OPERATOR
 from tests.forges.github_server import GitHub
+from tests.git import git
 
 Look = Callable[[], list[Any]]
 AGENT = Caller("test")
-
-
-def git(place: Path, *arguments: str) -> str:
-    who = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org", "-c", "init.defaultBranch=main"]
-    done = subprocess.run(["git", *who, *arguments], cwd=place, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
 
 
 @pytest.fixture
@@ -50,10 +48,18 @@ def project(runs_git: None, tmp_path: Path, github: GitHub, configure: Callable[
 
 def repository(tmp_path: Path, configure: Callable[..., None]) -> str:
     """Make a repository, and its remote in the folder `remotes`; return where it is."""
-    home, place, remote = tmp_path / "home", tmp_path / "shop", tmp_path / "remotes" / "acme" / "shop.git"
-    for each in (home, place, remote):
+    (tmp_path / "home").mkdir()
+    configure(control=True, home=tmp_path / "home")
+    shutil.copytree(_made_once().name, tmp_path, dirs_exist_ok=True)
+    return str(tmp_path / "shop")
+
+
+@cache
+def _made_once() -> tempfile.TemporaryDirectory[str]:
+    directory = tempfile.TemporaryDirectory(prefix="nexus-forges-")
+    place, remote = Path(directory.name, "shop"), Path(directory.name, "remotes", "acme", "shop.git")
+    for each in (place, remote):
         each.mkdir(parents=True)
-    configure(control=True, home=home)
     git(place, "init", "--quiet")
     (place / "cart.py").write_text("items = []\n")
     git(place, "add", ".")
@@ -61,11 +67,11 @@ def repository(tmp_path: Path, configure: Callable[..., None]) -> str:
     git(remote, "init", "--quiet", "--bare")
     git(remote, "config", "http.receivepack", "true")
     git(place, "push", "--quiet", str(remote), "main")
-    return str(place)
+    return directory
 
 
 @pytest.fixture
-def submitted(runs_sandbox: None, github: GitHub, look: Look, project: str) -> Handoff:
+def submitted(github: GitHub, look: Look, project: str) -> Handoff:
     """An issue that smith, an agent of the pool with a worktree, has done."""
     github.add_issue(1, "Cart loses items", "It does.")
     look()
@@ -81,7 +87,7 @@ def submitted(runs_sandbox: None, github: GitHub, look: Look, project: str) -> H
 
 
 @pytest.fixture
-def published(runs_sandbox: None, submitted: Handoff, look: Look) -> ForgeIssue:
+def published(submitted: Handoff, look: Look) -> ForgeIssue:
     """Its pull request is open."""
     publish(submitted.pk)
     look()
@@ -351,7 +357,7 @@ def test_the_token_is_in_no_repository(github: GitHub, published: ForgeIssue, pr
 
 
 def test_hooks_and_configuration_of_the_repository_do_not_run(
-    github: GitHub, submitted: Handoff, look: Look, project: str, tmp_path: Path
+    sandboxed: None, github: GitHub, submitted: Handoff, look: Look, project: str, tmp_path: Path
 ) -> None:
     seen = tmp_path / "seen"
     tree = Path(PoolWorktree.objects.get().path)
@@ -517,7 +523,6 @@ def test_a_rejected_question_about_checks_is_asked_again(github: GitHub, publish
     assert ForgeIssue.objects.get().checks == "passed"
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_work_in_another_repository_is_not_pushed(github: GitHub, look: Look, project: str, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

@@ -20,7 +20,8 @@ from nexus.forges import remotes
 from nexus.forges.models import Forge, ForgeIssue
 from nexus.forges.rounds import ROUNDS
 from tests.conftest import OPERATOR
-from tests.forges.test_pulls import AGENT, git, publish, repository
+from tests.forges.test_pulls import AGENT, publish, repository
+from tests.git import git
 
 Look = Callable[[], list[Any]]
 
@@ -59,7 +60,7 @@ def look(forge: Forge) -> Look:
 
 
 @pytest.fixture
-def smith(runs_sandbox: None, project: str, forge: Forge) -> str:
+def smith(project: str, forge: Forge) -> str:
     """An agent with a worktree, which is present."""
     made = runner.run(CONTROL, OPERATOR, "pool_create_agent", {"agent_id": "smith", "cwd": project, "worktree": True})
     assert made["ok"], made
@@ -82,7 +83,7 @@ def submitted(project: str, smith: str) -> Handoff:
 
 
 @pytest.fixture
-def pushed(runs_sandbox: None, submitted: Handoff, look: Look) -> ForgeIssue:
+def pushed(submitted: Handoff, look: Look) -> ForgeIssue:
     publish(submitted.pk)
     look()
     row = ForgeIssue.objects.get()
@@ -213,7 +214,6 @@ def test_a_remote_that_is_away_is_a_failure_until_it_is_back(
     assert Forge.objects.get().failures == 0 and len(moves()) == 1
 
 
-@pytest.mark.usefixtures("runs_sandbox")
 def test_a_watched_branch_that_is_deleted_is_a_failure(project: str, forge: Forge, remote: Path, look: Look) -> None:
     again = {"kind": "git", "repository": str(remote), "project_root": project, "base": "release"}
     assert run(OPERATOR, "forge_connect", again)["ok"] and Forge.objects.count() == 1
@@ -225,7 +225,7 @@ def test_a_watched_branch_that_is_deleted_is_a_failure(project: str, forge: Forg
 
 
 def test_hooks_of_a_remote_have_no_network_and_no_files_of_the_operator(
-    submitted: Handoff, look: Look, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sandboxed: None, submitted: Handoff, look: Look, remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / ".ssh").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -245,7 +245,13 @@ def test_hooks_of_a_remote_have_no_network_and_no_files_of_the_operator(
 
 
 def test_the_operators_configuration_gives_the_login_and_the_projects_does_not(
-    submitted: Handoff, look: Look, project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, github: Any
+    sandboxed: None,
+    submitted: Handoff,
+    look: Look,
+    project: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    github: Any,
 ) -> None:
     """Over HTTP, with a credential helper of the operator."""
     home = tmp_path / "operator"

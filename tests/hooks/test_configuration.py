@@ -28,6 +28,7 @@ from nexus.hooks.management.commands.connect import check_url
 from tests.acceptance.processes import environment
 from tests.conftest import examples
 from tests.core.test_installation import as_installed
+from tests.git import git
 from tests.outside import program
 
 pytestmark = pytest.mark.django_db  # installing looks whether the agent is known
@@ -396,12 +397,6 @@ def test_it_never_shows_a_key_on_the_screen(project: str) -> None:
     shown = nexus("connect", "--client", "cursor", "--url", URL, "--key", key, "--project", project, "--yes")
     assert key not in shown
     assert key in Path(project, ".cursor/mcp.json").read_text()
-
-
-def git(place: str, *arguments: str) -> str:
-    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
-    done = subprocess.run(["git", *identity, *arguments], cwd=place, check=True, capture_output=True, text=True)
-    return done.stdout
 
 
 KEY = "nxs_" + "c" * 48
