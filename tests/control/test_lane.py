@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
@@ -30,7 +29,6 @@ from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.operations.caller import Caller
 from nexus.core.waiting import READERS, in_thread
-from tests.conftest import Nest
 from tests.conftest import does as do
 from tests.control.test_worktrees import does, pool, repository, told
 from tests.git import git
@@ -429,21 +427,6 @@ def test_pages_and_the_command_show_it(committed: None, make: Make, repository: 
     with pytest.raises(SystemExit, match="0"):
         call_command("lane", "add", "smith", stdout=out)
     assert WorktreeMerge.objects.open().get().pk in out.getvalue()
-
-
-DEEP = "import os; [(os.mkdir('d'), os.chdir('d')) for _ in range(1500)]"
-
-
-@pytest.mark.usefixtures("runs_sandbox")
-def test_nested_directories_of_a_check_or_an_agent_hold_up_nobody(make: Make, repository: Path, nested: Nest) -> None:
-    approve(repository, deep=f'{sys.executable} -c "{DEEP}"')
-    place = make("smith", mine="1\n")
-    assert ended(queue("smith")).state == MergeState.MERGED
-    assert list((CoreSettings.current().home / trees.SCRATCH).iterdir()) == []
-    nested(place)
-    assert does("pool_destroy_agent", agent_id="smith")["ok"]
-    assert does("pool_worktree_discard", agent_id="smith", changes_too=True, lost_too=True)["ok"]
-    assert not place.exists() and list((place.parent / trees.LEAVING).iterdir()) == []
 
 
 @pytest.mark.usefixtures("runs_sandbox")
