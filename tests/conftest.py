@@ -169,19 +169,31 @@ def streamed(answer: Any) -> str:
 
 
 @pytest.fixture(scope="session")
-def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home with an empty store, to be copied: to copy one is quicker than to migrate.
-
-    The workers of a parallel run share it. A database goes with the process that made it, so each makes its own.
-    """
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Make a directory of the run, to be copied: the workers of a parallel run share it. A database goes with the
+    process that made it, so on PostgreSQL each worker makes its own."""
     of_this_run = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ and not SERVER:
         of_this_run = of_this_run.parent
-    home = of_this_run / "furnished"
-    with FileLock(f"{home}.lock"):
-        if not home.exists():
-            assert "Traceback" not in nexus(home, "webhooks").stderr  # of all apps: it makes the hub's tables, too
-    return home.resolve()
+
+    def make(name: str, fill: Callable[[Path], object]) -> Path:
+        place = of_this_run / name
+        with FileLock(f"{place}.lock"):
+            if not place.exists():
+                fill(place)
+        return place.resolve()
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def furnished(made_once: Callable[..., Path]) -> Path:
+    """A home with an empty store, to be copied: to copy one is quicker than to migrate."""
+
+    def furnish(home: Path) -> None:
+        assert "Traceback" not in nexus(home, "webhooks").stderr  # of all apps: it makes the hub's tables, too
+
+    return made_once("furnished", furnish)
 
 
 @pytest.fixture(scope="session")

@@ -56,18 +56,20 @@ class Home:
 
 
 @pytest.fixture(scope="session")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The home that the scenario wrote; copied, never used."""
-    home = tmp_path_factory.mktemp("written") / "home"
-    subprocess.run([sys.executable, "-m", "tests.maintenance.scenario", str(home)], cwd=ROOT, check=True)
-    return home
+def written(made_once: Callable[..., Path]) -> Path:
+    """The home that the scenario wrote; copied or read, never written to."""
+
+    def write(home: Path) -> None:
+        subprocess.run([sys.executable, "-m", "tests.maintenance.scenario", str(home)], cwd=ROOT, check=True)
+
+    return made_once("written", write)
 
 
 @pytest.fixture
 def home(written: Path, tmp_path: Path, configure: Callable[..., None]) -> Home:
     """A copy of the written home, which is this process's home too."""
     path = tmp_path / "home"
-    shutil.copytree(written, path)
+    shutil.copytree(written, path, ignore=shutil.ignore_patterns("nexus.db-*"))  # somebody may be reading it
     path.chmod(0o700)
     configure(home=path, db_path=None)
     return Home(path)

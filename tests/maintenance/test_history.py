@@ -44,13 +44,13 @@ def test_it_holds_every_kind_of_row_of_the_workspace_in_order(lines: list[str]) 
 
 
 @pytest.mark.usefixtures("starts_processes")
-def test_it_says_the_same_every_time(written: Path, exported: str, tmp_path: Path) -> None:
+def test_it_says_the_same_every_time(home: Home, written: Path, exported: str, tmp_path: Path) -> None:
     arguments = ("--project", f"{written}-project", "--output", str(tmp_path / "again"))
 
-    assert Home(written).process("export", *arguments).returncode == 0
+    assert home.process("export", *arguments).returncode == 0
     assert (tmp_path / "again").read_text() == exported
     assert (tmp_path / "again").stat().st_mode & 0o777 == 0o600
-    assert "exists already" in Home(written).process("export", *arguments).stderr
+    assert "exists already" in home.process("export", *arguments).stderr
 
 
 def test_it_keeps_secrets_and_other_workspaces_to_itself(home: Home, exported: str) -> None:
