@@ -11,17 +11,19 @@ AGENT_BUS := $(VENV)/agent-bus
 # decides what a test sees, which is SQL that each database has its own of (search, triggers, ids, batches, the schema),
 # locks, what many do at once, and what wakes a wait. Of an app's rules its machine is here, which plays all statements.
 POSTGRES := $(NEXUS_TEST_SERVER)$(wildcard /usr/lib/postgresql/*/bin/initdb)$(shell command -v initdb)
-ON_POSTGRES := tests/acceptance/test_soak.py \
+ON_POSTGRES := \
 	$(patsubst %,tests/inbox/test_%.py,lanes lanes_machine races search sending tokens triggers) \
 	$(patsubst %,tests/topics/test_%.py,peers_machine search sync waiting) \
-	$(patsubst %,tests/handoffs/test_%.py,atomicity dependencies lifecycle_machine races search steering waiting) \
-	$(patsubst %,tests/planning/test_%.py,mirror work) $(patsubst %,tests/core/test_%.py,postgres side_by_side waiter) \
+	$(patsubst %,tests/handoffs/test_%.py,atomicity dependencies races search steering waiting) \
+	tests/handoffs/test_lifecycle_machine.py::test_it_behaves_as_the_naive_model_of_a_handoffs_life_does \
+	tests/planning/test_mirror.py::test_it_gives_every_task_an_id_of_its_own tests/planning/test_work.py \
+	$(patsubst %,tests/core/test_%.py,postgres side_by_side waiter) \
 	tests/core/test_migrations.py::test_a_fresh_store_is_as_the_replaced_migrations_made_it \
 	$(patsubst %,tests/control/test_%.py,questions stream supervision worker) \
 	$(patsubst %,tests/coordination/test_%.py,event_wait events retries schema streams upsert_races) \
 	tests/coordination/test_limits.py::test_many_at_once_do_not_exceed_it_together \
 	$(patsubst %,tests/reservations/test_%.py,reserving waiting) \
-	$(patsubst %,tests/maintenance/test_%.py,history migrate_store on_postgres partitions)
+	$(patsubst %,tests/maintenance/test_%.py,migrate_store on_postgres)
 # The files in the order that tests/conftest.py gives them: the long ones first.
 IN_PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
