@@ -69,7 +69,7 @@ postgres:
 		>$(VENV)/postgres.log 2>&1; code=$$?; cat $(VENV)/postgres.log; exit $$code,\
 		@echo "No PostgreSQL here: what tests the store ran on SQLite alone.")
 
-# What the suite plays in part, whole: soaks, examples of property-based tests, the crawl of all pages. Takes minutes.
+# What the suite plays in part, whole: soaks, examples of property-based tests, the crawl of all pages, published agents.
 long: $(DEV)
 	$(VENV)/bin/pytest $(IN_PARALLEL) -m 'long or hypothesis' --hypothesis-profile=whole
 

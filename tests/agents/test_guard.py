@@ -1,7 +1,8 @@
 """Published clients in guarded repositories, over models that do what they are told: each commits from its own shell
 what its agent holds, and none commits what another holds, with or without git's hooks.
 
-`pytest --kind=published tests/agents` plays this. The clients are installed from npm where NEXUS_AGENTS lacks them.
+`pytest tests/agents -m ""` plays this, `make check` a client that refuses and one that does not. The clients are
+installed from npm where NEXUS_AGENTS lacks them.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Client:
     shell: Callable[[str], list[Any]]
     environ: Callable[[str], dict[str, str]]  # for the provider at this address
     home: Callable[[str, Path], dict[str, str]] = lambda address, shop: {}  # files of its user
+    in_check: bool = True  # `make check` plays it; `make long` plays all
     refuses: bool = True  # its hook refuses a commit without git's hooks; otherwise that is found afterwards
 
 
@@ -58,6 +60,7 @@ CLIENTS = {
         lambda line: ["exec_command", {"cmd": line}],
         lambda address: {"OPENAI_API_KEY": "k"},
         lambda address, shop: {".codex/config.toml": CODEX.format(provider=codex_toml(address), shop=shop)},
+        in_check=False,
     ),
     "gemini": Client(
         "@google/gemini-cli",
@@ -73,6 +76,7 @@ CLIENTS = {
         lambda address, shop: {
             ".gemini/settings.json": json.dumps({"security": {"auth": {"selectedType": "gemini-api-key"}}})
         },
+        in_check=False,
     ),
     "opencode": Client(
         "opencode-ai",
@@ -98,7 +102,9 @@ def address() -> Iterator[str]:
     server.shutdown()
 
 
-@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if each.in_check else pytest.mark.long) for name, each in CLIENTS.items()]
+)
 def test_a_client_commits_what_its_agent_holds_and_nothing_else(tmp_path: Path, address: str, name: str) -> None:
     client, repo = CLIENTS[name], Repo.make(tmp_path / "shop")
     program = installed(client.package, client.version, client.command[0], INSTALLED / f"client-{name}")
