@@ -16,6 +16,7 @@ import psutil
 
 from tests.acceptance.hub import START_SECONDS, Hub, start
 
+LONGEST_PAUSE = 0.25  # seconds between two looks
 RUNNERS = """
 default = "rehearsal"
 [runners.stalls]
@@ -177,7 +178,8 @@ def _line(process: psutil.Process) -> str:
 
 def until(reached: Callable[[], object]) -> None:
     """Wait for what comes for sure; a bound against hanging, not a figure."""
-    deadline = time.monotonic() + START_SECONDS
+    began = time.monotonic()
     while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+        waited = time.monotonic() - began
+        assert waited < START_SECONDS
+        time.sleep(min(0.01 + waited / 10, LONGEST_PAUSE))  # a look costs the hub, too, that has to come there

@@ -9,8 +9,7 @@ import socket
 import struct
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -19,6 +18,7 @@ import pytest
 
 from tests.acceptance import log
 from tests.acceptance.hub import START_SECONDS, Hub, start
+from tests.acceptance.pool import until
 from tests.conftest import Furnish
 from tests.ports import free_port
 
@@ -114,14 +114,6 @@ def dropped(connections: list[socket.socket]) -> int:
     return len(connections) - len(left)
 
 
-def until(true: Callable[[], bool]) -> bool:
-    """Whether it comes true, as far as patience goes."""
-    deadline = time.monotonic() + START_SECONDS
-    while not (answer := true()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return answer
-
-
 def test_clients_that_do_not_read_are_dropped_and_their_memory_with_them(full: Hub) -> None:
     process = psutil.Process(full.process.pid)
     key = full.call("agent_key_issue", agent_id="bob")["api_key"]
@@ -139,11 +131,11 @@ def test_clients_that_do_not_read_are_dropped_and_their_memory_with_them(full: H
             silent += [websocket(full, "/ws/events/?cursor=0") for _ in range(CROWD)]
         assert dropped(silent) == len(silent)
         assert httpx.get(f"{full.url}/readyz").status_code == 200
-        assert until(lambda: not connected(process)), "nobody is held on to"
+        until(lambda: not connected(process))  # nobody is held on to
         memory.append(process.memory_info().rss)
         if len(memory) > 1 and memory[-1] - memory[-2] < ROOM:
             break  # how much the allocator keeps for the next round depends on how many answers met in this one
-    assert until(lambda: process.memory_info().rss - memory[-2] < ROOM), "each round leaves something behind"
+    until(lambda: process.memory_info().rss - memory[-2] < ROOM)  # no round leaves anything behind
     assert not [line for line in full.lines if not line.startswith(("[nexus] ", "INFO: "))]
 
 
