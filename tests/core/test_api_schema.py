@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import schemathesis
@@ -15,6 +15,7 @@ from django.core.wsgi import get_wsgi_application
 from django.test import Client
 from drf_spectacular.generators import SchemaGenerator
 from hypothesis import HealthCheck, given, settings
+from pytest_django import DjangoDbBlocker
 from schemathesis.checks import not_a_server_error
 from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi.checks import (
@@ -24,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from typing_extensions import TypedDict
 
-from nexus.core.operations.registry import operations
+from nexus.core.operations.registry import TOOLSETS, operations
 from nexus.core.rest.schema import reference
 from tests.conftest import examples
 
@@ -41,7 +42,11 @@ def local(application: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-schema = schemathesis.openapi.from_wsgi("/api/v1/schema", local(get_wsgi_application()), config=CONFIG)
+@pytest.fixture(scope="module")
+def schema(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Any:
+    """The schema, which takes a second to make."""
+    with django_db_blocker.unblock():
+        return schemathesis.openapi.from_wsgi("/api/v1/schema", local(get_wsgi_application()), config=CONFIG)
 
 
 @pytest.fixture(autouse=True)
@@ -55,21 +60,26 @@ def impatient(
 
 
 STREAMS = ["/api/v1/stream", "/agent/{agent_id}/stream"]  # which do not end
-OPERATIONS: list[Any] = [cast(Any, found).ok() for found in schema.exclude(path=STREAMS).get_all_operations()]
+OF_TOOLSET = re.compile(r"/api/v1/(\w+)/operations/")
 
 
 @pytest.mark.hypothesis
-@pytest.mark.parametrize("operation", OPERATIONS, ids=[operation.label for operation in OPERATIONS])
-def test_it_answers_as_documented(operation: Any) -> None:
-    @given(operation.as_strategy())
-    @settings(max_examples=examples(8), deadline=None, suppress_health_check=list(HealthCheck))
-    def holds(case: schemathesis.Case[Any]) -> None:
-        case.call_and_validate(checks=CHECKS)
+@pytest.mark.parametrize("toolset", [*TOOLSETS, ""])
+def test_it_answers_as_documented(schema: Any, toolset: str) -> None:
+    """The operations of each toolset, and what stands at no toolset's path."""
+    found = [each.ok() for each in schema.exclude(path=STREAMS).get_all_operations()]
+    of_toolset = [each for each in found if (OF_TOOLSET.match(each.path) or ["", ""])[1] == toolset]
+    for operation in of_toolset:
 
-    holds()
+        @given(operation.as_strategy())
+        @settings(max_examples=examples(8), deadline=None, suppress_health_check=list(HealthCheck))
+        def holds(case: schemathesis.Case[Any]) -> None:
+            case.call_and_validate(checks=CHECKS)
+
+        holds()
 
 
-def test_it_tells_the_shape_of_every_answer() -> None:
+def test_it_tells_the_shape_of_every_answer(schema: Any) -> None:
     untold = [each.name for each in operations() if each.data is None and not each.accepts_anything]
     assert untold == []
     named = set(re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(schema.raw_schema)))
@@ -81,6 +91,7 @@ def test_it_tells_the_shape_of_every_answer() -> None:
         for status in {"200", "201"} & call["responses"].keys()
         if path not in STREAMS
     }
+    assert len(bodies) > 75
     bare = {path for (path, _), body in bodies.items() if "$ref" in body}
     assert bare == {
         f"/api/v1/{each.toolset.name}/operations/{each.name}" for each in operations() if each.toolset.reply.bare
@@ -91,7 +102,7 @@ def test_it_tells_the_shape_of_every_answer() -> None:
     }
 
 
-def test_it_refuses_two_shapes_of_one_name() -> None:
+def test_it_refuses_two_shapes_of_one_name(schema: Any) -> None:
     class AgentRow(TypedDict):
         other: str
 
@@ -99,11 +110,7 @@ def test_it_refuses_two_shapes_of_one_name() -> None:
         reference(AgentRow)
 
 
-def test_it_documents_every_operation_and_list() -> None:
-    assert len(OPERATIONS) > 75
-
-
-def test_a_process_makes_its_schema_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_makes_its_schema_once(schema: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def makes(*_: Any, **__: Any) -> None:
         raise AssertionError("it takes seconds")
 
