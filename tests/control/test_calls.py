@@ -18,10 +18,13 @@ from nexus.client.jsonrpc import INVALID_PARAMS
 from nexus.control.agents import pool, transcript, turns
 from nexus.control.models import PoolAgent, Role, Turn, TurnStatus
 from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.control.toolset import CONTROL
 from nexus.core import waiting
 from nexus.core.clock import now
 from nexus.core.database.store import store, write
+from nexus.core.operations import runner
 from nexus_site.serving.bounds import Bounded
+from tests.conftest import OPERATOR
 from tests.control.wire import TOKEN, Wire, request
 from tests.core.waiting import LONG, parked
 
@@ -344,3 +347,9 @@ def test_the_end_of_a_server_is_refused_where_none_runs_the_pool(rpc: Wire) -> N
     assert running is not None
     assert rpc.call("shutdown_server")["success"] and asked()
     running.release()
+
+
+def test_a_hub_without_a_pool_says_so(db: None) -> None:
+    """The operations are there; the pool is not."""
+    error = runner.run(CONTROL, OPERATOR, "pool_list_agents", {})["error"]
+    assert error["code"] == "POOL_OFF" and "NEXUS_CONTROL=true" in error["message"]
