@@ -19,6 +19,7 @@ from tests.outside import program
 from tests.postgres import USER, Cluster, Standby, database_of, programs
 
 CALLS = 3  # during an outage, beside those of the hub itself
+PATIENCE = ("--busy-timeout-ms", "2000")  # so long a call waits for a connection
 
 
 @pytest.fixture
@@ -39,7 +40,8 @@ def register(hub: Hub, agent_id: str) -> dict[str, Any]:
 
 
 def test_the_log_says_once_that_the_database_is_away_and_once_that_it_is_back(primary: Cluster, tmp_path: Path) -> None:
-    with serving(tmp_path / "home", "--reaper", database=database_of(tmp_path, primary.url)) as hub:
+    database = database_of(tmp_path, primary.url)
+    with serving(tmp_path / "home", "--reaper", *PATIENCE, database=database) as hub:
         assert register(hub, "ana")["ok"]
         primary.stop()
         before = len(hub.lines)
@@ -56,7 +58,7 @@ def test_the_log_says_once_that_the_database_is_away_and_once_that_it_is_back(pr
 
 def test_a_server_that_hangs_is_away(primary: Cluster, tmp_path: Path) -> None:
     address = f"{database_of(tmp_path, primary.url)}?connect_timeout=2"
-    with serving(tmp_path / "home", database=address) as hub:
+    with serving(tmp_path / "home", *PATIENCE, database=address) as hub:
         assert register(hub, "ana")["ok"]
         with primary.hung():
             error = register(hub, "bob")["error"]
