@@ -29,6 +29,7 @@ from tests.acceptance.soak.servers import over_http
 
 MEMBERS, SENDERS = 8, 3  # clients with an inbox, and those that send turns
 LEASE_SECONDS = 10  # of pulled messages
+TRACEBACK = 60  # lines of a log that tell of one
 ENDS = ("done", "failed", "interrupted", "cancelled")
 
 
@@ -282,9 +283,9 @@ def broken_promises(site: Site, ledger: Ledger, troubles: Sequence[Trouble]) -> 
     logs = [*site.lines, *(line for hub in site.hubs.values() for line in hub.lines)]
     for name in MACHINES:
         logs += (site.scratch / name / "log").read_text().splitlines()
-    for line in logs:
+    for number, line in enumerate(logs):
         if "Traceback" in line or "INTERNAL_ERROR" in line:
-            yield f"in a log: {line}"
+            yield "\n".join(["in a log:", *logs[number : number + TRACEBACK]])
 
 
 def _undelivered(store: Any, ledger: Ledger) -> Iterator[str]:
