@@ -250,6 +250,18 @@ def test_writers_run_beside_those_without_their_names_alone() -> None:
 
 @postgresql
 @pytest.mark.django_db(transaction=True)
+def test_a_writer_that_stands_still_is_ended_by_who_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one does whose process was stopped, or whose machine sleeps."""
+    monkeypatch.setattr("nexus.core.database.postgres.store.STILL_SECONDS", 0)
+    with pytest.raises(DatabaseError) as caught, write("ann"):
+        assert not begins() and begins()
+        Event.objects.count()
+    assert is_lost(caught.value) and is_busy(caught.value)
+    connection.close()
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
 def test_a_writer_within_another_has_none_but_its_names() -> None:
     with write("ann", "here"):
         with write("ann"):

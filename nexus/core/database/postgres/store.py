@@ -33,6 +33,13 @@ WRITERS = 8  # what is written at once is mostly round trips
 POOL_SIZE = 20  # as many threads of a hub use the store at a time; more wait for one to come back
 NOTIFY = "SELECT pg_notify(%s, %s)"
 IDLE_SECONDS = 60.0  # a connection above the first that nobody used for so long is closed
+STILL_SECONDS = 10  # a writer that said nothing for so long is ended by those who wait for it
+# The server's own limit, idle_in_transaction_session_timeout, does not see the pause after a pipeline of psycopg.
+END_STILL = """
+    SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)
+    WHERE locktype = 'advisory' AND granted AND classid = 0 AND objid = %s AND datname = current_database()
+        AND state LIKE 'idle in transaction%%' AND state_change <= clock_timestamp() - make_interval(secs => %s)
+"""
 
 prepare = schema.prepare
 pending = schema.pending
@@ -122,6 +129,8 @@ def write(*names: str, late: bool = False) -> Iterator[None]:
     except DatabaseError as error:
         if done and is_lost(error):
             _in_doubt(error)
+        if postgres_connection.state(error) in postgres_connection.LOCKED:
+            _end_still_writers()
         raise
 
 
@@ -134,6 +143,12 @@ def _lock(locks: frozenset[int]) -> None:
             cursor.execute(f"SELECT pg_advisory_xact_lock_shared(%s){each}", [WRITERS_LOCK, *values])
         else:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [WRITERS_LOCK])
+
+
+def _end_still_writers() -> None:
+    """End writers that stand still in their transaction: their process was stopped, or their machine sleeps."""
+    with contextlib.suppress(DatabaseError), _connection().cursor() as cursor:
+        cursor.execute(END_STILL, [WRITERS_LOCK, STILL_SECONDS])
 
 
 def _in_doubt(error: Exception) -> NoReturn:
