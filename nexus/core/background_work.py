@@ -121,7 +121,7 @@ class Failures:
         former, count = self._seen.get(subject, (None, 0))
         count = count + 1 if former == failure else 1
         self._seen[subject] = failure, count
-        known = store().failure(error)
+        known = error if isinstance(error, NexusError) else store().failure(error)
         said = error if known is None else known.message
         if count == 1:
             self._logger.warning("%s (%s); it is tried again.", message, said, exc_info=None if known else error)

@@ -20,6 +20,7 @@ from nexus.core.background_work import Work, work_forever, work_once
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.core.operations.caller import Caller
+from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import Params
 from nexus.core.operations.registry import Wait
 from nexus.core.operations.replies import Data
@@ -176,6 +177,22 @@ async def test_it_logs_the_traceback_of_a_failure_once_and_then_a_count(caplog: 
         f"{times} times in a row by now." for times in (2, 4, 8)
     ]
     assert told[4] == "toys: bears goes on again, after 9 failures."
+
+
+async def test_it_logs_no_traceback_of_an_error_that_says_what_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    """As where a server ends in the middle of a commit."""
+    work, failures = Toys(bears=["a"]), [NexusError(Code.DB_ERROR, "It may have taken effect, or not.")]
+    claim = work.claim
+
+    def failing(lane: str) -> str | None:
+        if failures:
+            raise failures.pop()
+        return claim(lane)
+
+    work.claim = failing  # type: ignore[method-assign]
+    async with at_work(work):
+        await until(lambda: work.settled == ["a, made"])
+    assert "(It may have taken effect, or not.); it is tried again" in caplog.text and "Traceback" not in caplog.text
 
 
 async def test_it_logs_the_traceback_of_each_other_failure(caplog: pytest.LogCaptureFixture) -> None:
