@@ -8,10 +8,18 @@ import pytest
 
 from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.control.runners import rehearsal
+from nexus.control.worker import scheduling, store_access
 from nexus.control.worker.scheduling import Worker
 from nexus.core.clock import now
 from tests.control.pool import Take, at_work
 from tests.control.wire import TOKEN, Wire
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers look often, also where no event tells them to."""
+    for module in (scheduling, store_access):
+        monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
 
 
 @pytest.fixture
