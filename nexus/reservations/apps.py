@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -59,8 +60,12 @@ class FilesConfig(NexusAppConfig):
 
 
 def settle(sender: object, event: Any, **_: object) -> None:
-    """Record the end of reservations made for a handoff when its holder's claim ends, or another agent's begins."""
+    """Record the end of reservations made for a handoff when its holder's claim ends, or another agent's begins. While
+    the database is busy or away this is left to `record_ends`."""
+    from django.db import OperationalError
+
     from handoffs.models import STREAM
 
     if event.handoff_id is not None and event.stream == STREAM and event.type not in GO_ON:
-        import_module("nexus.reservations.services").settle(event.handoff_id)
+        with suppress(OperationalError):
+            import_module("nexus.reservations.services").settle(event.handoff_id)

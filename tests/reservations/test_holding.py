@@ -18,6 +18,7 @@ from nexus.reservations.guard.holdings import HELD
 from nexus.reservations.models import Reservation
 from tests.conftest import Call, does
 from tests.reservations.conftest import Project
+from tests.store import failing
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -352,3 +353,22 @@ def test_it_lists_reservations_for_operators_alone(shop: Project) -> None:
     for verb in ("files_list", "files_end"):
         arguments = {"reservation_id": "rsv_0"} if verb == "files_end" else {}
         assert runner.run(FILES, Caller("test"), verb, arguments)["error"]["code"] == "NOT_OWNER"
+
+
+@pytest.mark.usefixtures("committed")
+def test_an_outage_as_a_claim_ends_leaves_no_traceback(
+    shop: Project, call: Call, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What ended is in force no more, and is recorded later."""
+
+    def away(handoff_id: str) -> None:
+        asked.append(handoff_id)
+        raise failing("away")
+
+    asked: list[str] = []
+    monkeypatch.setattr(services, "settle", away)
+    call("agent_register", agent_id="ann")
+    work = {"project_root": str(shop.root), "target": {"strategy": "broadcast"}, "visibility": "public"}
+    made = call("handoff_create", from_agent_id="ann", **work)["handoff_id"]
+    assert call("handoff_cancel", project_root=str(shop.root), handoff_id=made, agent_id="ann")
+    assert asked == [made] and "Traceback" not in caplog.text
