@@ -381,7 +381,7 @@ def git_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hub's git runs without a sandbox or a guardian: what it does is the same, ten times as quick."""
 
     def prepared(git: Git, command: Sequence[str], values: Mapping[str, str], scratch: str) -> Prepared:
-        return Prepared(command, git.work_tree, {**git._environment(), **values, "SCRATCH": scratch}, True)
+        return Prepared(command, git.work_tree, git.environment(values, scratch), True)
 
     monkeypatch.setattr(Git, "prepared", prepared)
 

@@ -185,10 +185,9 @@ class ControlConfig(NexusAppConfig):
         from nexus.control.maintenance import EXPIRY
         from nexus.control.review.reviews import LOOK
         from nexus.control.worker.supervision import supervise
-        from nexus.control.worktrees.half_moves import HalfMoves
         from nexus.control.worktrees.lane import LANE_WORK
         from nexus.control.worktrees.verification import VERIFICATION
         from nexus.core.background_work import work_forever
 
-        works = (EXPIRY, HalfMoves(), LANE_WORK, LOOK, VERIFICATION)
+        works = (EXPIRY, LANE_WORK, LOOK, VERIFICATION)
         return (supervise, *(partial(work_forever, work) for work in works))

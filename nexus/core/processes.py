@@ -146,8 +146,9 @@ def start(
     stderr: int | IO[bytes] | None = DEVNULL,
     scratch: str = "",
     sandboxed: bool = False,
+    fds: Sequence[int] = (),
 ) -> Program:
-    """Start a program in a session of its own, which ends with this process.
+    """Start a program in a session of its own, which ends with this process. It gets the descriptors `fds`, too.
 
     `scratch` is a directory that is removed when the program has ended. `sandboxed`: the command is one of
     nexus/control/runners/sandbox.py, which the kernel ends, with everything in it, when the calling thread ends or it
@@ -165,7 +166,7 @@ def start(
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            pass_fds=(held,),
+            pass_fds=(held, *fds),
             start_new_session=True,  # Ctrl-C is for this process to handle
         )
     except BaseException:
@@ -185,11 +186,12 @@ def run(
     seconds: float,
     largest: int,
     sandboxed: bool = False,
+    fds: Sequence[int] = (),
 ) -> Finished:
     """Run a program to its end; after `seconds`, or beyond `largest` bytes, kill it with everything that it started.
 
-    `largest` bounds its stdout and its stderr, each; `sandboxed` is that of `start`. Raises OSError if it cannot be
-    started, and TimeoutError after `seconds`.
+    `largest` bounds its stdout and its stderr, each; `sandboxed` and `fds` are those of `start`. Raises OSError if it
+    cannot be started, and TimeoutError after `seconds`.
     """
     import selectors
     import time
@@ -197,7 +199,9 @@ def run(
     deadline = time.monotonic() + seconds
     stdin = DEVNULL if input is None else PIPE
     with (
-        start(command, cwd=cwd, env=env, stdin=stdin, stdout=PIPE, stderr=PIPE, sandboxed=sandboxed) as program,
+        start(
+            command, cwd=cwd, env=env, stdin=stdin, stdout=PIPE, stderr=PIPE, sandboxed=sandboxed, fds=fds
+        ) as program,
         selectors.DefaultSelector() as pipes,
     ):
         said = {program.stdout: bytearray(), program.stderr: bytearray()}

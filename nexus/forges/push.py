@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from coordination.models import Agent, Event
 from handoffs.models import Handoff, HandoffStatus
 from nexus.control.models import MergeState, WorktreeMerge
-from nexus.control.runners.git import NEUTRAL, Git, GitFailed, Origin, TookTooLong, origin_of
+from nexus.control.runners.git import NEUTRAL, Git, GitFailed, Origin, TookTooLong, format_of, origin_of
 from nexus.control.worktrees import trees, worktrees
 from nexus.control.worktrees.trees import Tree
 from nexus.core.operations.caller import OPERATOR_AGENT
@@ -32,12 +32,6 @@ PASSING = re.compile(
     re.IGNORECASE,
 )
 REFUSED = re.compile(r"^ ! \[|^remote: |returned error: 4(?!29)", re.MULTILINE)  # the remote has the last word
-PUSH = """
-mkdir -p "$SCRATCH"
-git init --quiet --bare --template= --initial-branch=none --object-format="$FORMAT" "$SCRATCH/git"
-export GIT_DIR="$SCRATCH/git" GIT_ALTERNATE_OBJECT_DIRECTORIES="$OBJECTS"
-git push --quiet --no-verify "$REMOTE" "$COMMIT:refs/heads/$BRANCH"
-"""
 
 
 class PushFailed(Exception):
@@ -141,13 +135,12 @@ def _push(origin: Origin, branch: str, commit: str, remote: str, forge: Forge) -
         "credential.helper": "",
         "http.extraHeader": f"Authorization: Basic {login}",
     }
-    git = Git(origin.common, origin.common, origin.objects, config=config, network=True)
-    values = {
-        "FORMAT": "sha1" if len(commit) == 40 else "sha256",
-        "OBJECTS": trees.alternates(origin.objects),
-        "REMOTE": remote,
-        "COMMIT": commit,
-        "BRANCH": branch,
-        "GIT_ALLOW_PROTOCOL": scheme,
-    }
-    git.script(PUSH, values)
+    git = Git(
+        *(origin.common, "", origin.objects),
+        config=config,
+        network=True,
+        apart=format_of(commit),
+        borrowed=origin.objects,
+        protocols=scheme,
+    )
+    git.run("push", "--quiet", "--no-verify", remote, f"{commit}:refs/heads/{branch}")

@@ -8,43 +8,20 @@ when something is pushed: there git has no network and none of the operator's fi
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from nexus.control.runners import git, sandbox
-from nexus.control.runners.git import NEUTRAL, OPERATORS_CONFIG, PROTOCOLS, Git, GitFailed
+from nexus.control.runners.git import NEUTRAL, PROTOCOLS, Git, GitFailed, step
 from nexus.control.runners_file import is_remote
 from nexus.control.worktrees import trees
 from nexus.forges.protocol import ForgeError, NotThere, Watched
 
 MAX_WORK = 100  # pushed branches that are compared with the watched one in one look
 MAX_KNOWN = 200  # branches of the project, so that only what it lacks is fetched
-EMPTY = """
-mkdir -p "$SCRATCH"
-git init --quiet --bare --template= --initial-branch=none --object-format="$FORMAT" "$SCRATCH/git"
-export GIT_DIR="$SCRATCH/git" GIT_ALTERNATE_OBJECT_DIRECTORIES="$OBJECTS"
-"""
-PUSH = 'git push --quiet --no-verify "$REMOTE" "$COMMIT:refs/heads/$BRANCH"\n'
-ASK = 'git ls-remote --quiet "$REMOTE" "$REF"\n'
-# Prints the commit, and which work is in it. Work that was squashed counts as merged, too: to merge it would change
-# nothing.
-FETCH = """
-ulimit -f "$BLOCKS"
-for known in $KNOWN; do
-    if git cat-file -e "$known^{commit}" 2>/dev/null; then git update-ref "refs/known/$known" "$known"; fi
-done
-git -c transfer.fsckObjects=true fetch --quiet --no-tags --no-write-fetch-head "$REMOTE" "+$REF:refs/watched"
-new=$(git rev-parse --verify 'refs/watched^{commit}')
-printf '%s\\n' "$new"
-content=$(git rev-parse "$new^{tree}")
-for head in $HEADS; do
-    if git merge-base --is-ancestor "$head" "$new" 2>/dev/null ||
-        [ "$(timeout 5 git merge-tree --write-tree "$new" "$head" 2>/dev/null)" = "$content" ]; then
-        printf '%s ' "$head"
-    fi
-done
-"""
+MERGE = ("merge-tree", "--write-tree")
 
 
 def address_of(text: str) -> str:
@@ -62,7 +39,9 @@ def address_of(text: str) -> str:
 
 def push(origin: git.Origin, commit: str, branch: str, remote: str) -> None:
     """Push a commit as a branch. Never by force. Raises GitFailed."""
-    _run(origin, remote, EMPTY + PUSH, {"FORMAT": _format(commit), "COMMIT": commit, "BRANCH": branch}, writing=True)
+    _git(origin, remote, git.format_of(commit), writing=True).run(
+        "push", "--quiet", "--no-verify", remote, f"{commit}:refs/heads/{branch}"
+    )
 
 
 def look(
@@ -73,7 +52,8 @@ def look(
     ref = "HEAD" if branch is None else f"refs/heads/{branch}"
     try:
         origin = git.origin_of(root, is_shown=False)
-        lines = _run(origin, remote, ASK, {"REF": ref}).decode(errors="replace").splitlines()
+        said = _git(origin, remote, "sha1").run("ls-remote", "--quiet", remote, ref)
+        lines = said.output.decode(errors="replace").splitlines()
         found = [line.split("\t")[0] for line in lines if line.partition("\t")[2] == ref]
         if not found:
             raise NotThere(f"the remote has no branch {branch}" if branch else "the remote has no commit")
@@ -81,43 +61,49 @@ def look(
             return None
         if not heads:
             return Watched(found[0])
-        listed = ("for-each-ref", f"--count={MAX_KNOWN}", "--sort=-committerdate", "--format=%(objectname)")
-        values = {
-            "FORMAT": _format(found[0]),
-            "REF": ref,
-            "HEADS": " ".join(heads),
-            "KNOWN": origin.reading().line(*listed).replace("\n", " "),
-            "BLOCKS": str(trees.PACK_BYTES // 512),
-        }
-        said = _run(origin, remote, EMPTY + FETCH, values)
+        return _compared(origin, remote, ref, git.format_of(found[0]), heads)
     except GitFailed as error:
         raise ForgeError(" ".join(str(error).split())[-200:]) from None
-    commit, *merged = said.decode().split()
-    return Watched(commit, frozenset(merged))
 
 
-def _format(commit: str) -> str:
-    return "sha1" if len(commit) == 40 else "sha256"
+def _compared(origin: git.Origin, remote: str, ref: str, format: str, heads: Sequence[str]) -> Watched:
+    """Fetch a branch of the remote, and look which work is in it. Work that was squashed is in it, too: to merge it
+    would change nothing. Raises GitFailed."""
+    listed = ("for-each-ref", f"--count={MAX_KNOWN}", "--sort=-committerdate", "--format=%(objectname)")
+    known = set(origin.writing().line(*listed).split())
+    new, any_code = "refs/watched", tuple(range(256))
+    said = _git(origin, remote, format).steps(
+        *(step("update-ref", f"refs/known/{each}", each) for each in known),
+        step("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", remote, f"+{ref}:{new}"),
+        step("rev-parse", f"{new}^{{commit}}", f"{new}^{{tree}}"),
+        *(step("merge-base", "--is-ancestor", head, new, expect=any_code) for head in heads),
+        *(step(*MERGE, new, head, expect=any_code) for head in heads),
+    )[len(known) + 1 :]
+    commit, content = said[0].line.split()
+    is_in = dict(zip(heads, said[1:], strict=False))
+    makes = dict(zip(heads, said[1 + len(heads) :], strict=True))
+    return Watched(
+        commit, frozenset(each for each in heads if is_in[each].code == 0 or makes[each].line.split("\n")[0] == content)
+    )
 
 
-def _run(origin: git.Origin, remote: str, script: str, values: Mapping[str, str], *, writing: bool = False) -> bytes:
-    """Run a script that calls the remote, and return its output. Raises GitFailed."""
+def _git(origin: git.Origin, remote: str, format: str, *, writing: bool = False) -> Git:
+    """Return git in an empty repository that borrows the project's objects, and that reaches the remote. Raises
+    GitFailed."""
     config = {name: value for name, value in NEUTRAL.items() if not name.startswith("protocol.")}
-    env = {"REMOTE": remote, "OBJECTS": trees.alternates(origin.objects), **values}
-    reading: tuple[str, ...] = origin.objects
-    writable: tuple[str, ...] = ()
-    files = git.login_files()
-    if is_path := Path(remote).is_absolute():
-        if not sandbox.state().works:
-            raise GitFailed(f"a path needs a sandbox, because of its hooks: {sandbox.state().why}")
-        env["GIT_ALLOW_PROTOCOL"] = "file"
-        reading, writable, files = (reading, (remote,), ()) if writing else ((*reading, remote), (), ())
-    else:
-        config = {name: value for name, value in config.items() if name != "core.sshCommand"}
-        script = OPERATORS_CONFIG + script
-        env |= {"GIT_ALLOW_PROTOCOL": ":".join(PROTOCOLS), **git.login()}
-    repository = Git(origin.common, origin.common, reading, writable, files, config, network=not is_path)
-    said = repository.script(script, env)
-    if said.cut:
-        raise GitFailed("the remote's answer is too long")
-    return said.output
+    config["transfer.fsckObjects"] = "true"
+    apart = Git(
+        *(origin.common, "", origin.objects),
+        apart=format,
+        borrowed=origin.objects,
+        config=config,
+        largest_file=trees.PACK_BYTES,
+    )
+    if not Path(remote).is_absolute():
+        del config["core.sshCommand"]
+        return replace(apart, as_operator=True, files=git.login_files(), network=True, protocols=":".join(PROTOCOLS))
+    if not sandbox.state().works:
+        raise GitFailed(f"a path needs a sandbox, because of its hooks: {sandbox.state().why}")
+    if writing:
+        return replace(apart, writing=(remote,), protocols="file")
+    return replace(apart, reading=(*origin.objects, remote), protocols="file")

@@ -10,14 +10,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from nexus.control.models import PoolAgent, PoolWorktree
 from nexus.control.permissions.members import Actor
 from nexus.control.runners import processes, sandbox
-from nexus.control.runners.git import GitFailed, origin_of
+from nexus.control.runners.git import origin_of
 from nexus.control.runners_file import Acp
 from nexus.control.worktrees import trees, worktrees
 from tests.control.test_worktrees import does, made, pool, repository
@@ -202,6 +201,37 @@ def incomplete_history(a: Attack) -> None:
     (a.tree / ".git" / "HEAD").write_text(f"{commit}\n")
 
 
+def twin_of_a_git_directory(a: Attack) -> None:
+    _commits_tree(a, ("40000", ".g\u200cit"), ("40000", ".GIT"))
+
+
+def options_for_names(a: Attack) -> None:
+    (a.tree / ".gitmodules").write_text(f'[submodule "-c"]\npath = --exec={a.script}\nurl = --upload-pack={a.script}\n')
+    base = git(a.tree, "rev-parse", "HEAD")
+    with (a.tree / ".git" / "packed-refs").open("a") as opened:
+        opened.write(f"{base} refs/heads/--upload-pack={a.script}\n")
+
+
+def programs_of_upload_pack(a: Attack) -> None:
+    git(a.tree, "config", "uploadpack.packObjectsHook", str(a.script))
+    git(a.tree, "config", "uploadpack.allowAnySHA1InWant", "true")
+    git(a.tree, "config", "fetch.recurseSubmodules", "true")
+
+
+def very_many_refs(a: Attack) -> None:
+    base = git(a.tree, "rev-parse", "HEAD")
+    with (a.tree / ".git" / "packed-refs").open("a") as opened:
+        opened.writelines(f"{base} refs/heads/many/{number:06}\n" for number in range(100_000))
+
+
+def pipe_for_refs(a: Attack) -> None:
+    os.mkfifo(a.tree / ".git" / "packed-refs")
+
+
+def lock_of_a_killed_git(a: Attack) -> None:
+    (a.tree / ".git" / "index.lock").touch()
+
+
 ATTACKS: dict[str, tuple[Callable[[Attack], None], bool]] = {  # and whether that the work comes in is as well as none
     "a conditional include": (include_if, True),
     "a filter whose name is no UTF-8": (filter_that_is_no_utf8, True),
@@ -224,6 +254,12 @@ ATTACKS: dict[str, tuple[Callable[[Attack], None], bool]] = {  # and whether tha
     "a .git in a committed tree": (git_directory_in_a_tree, True),
     "a .. in a committed tree": (parent_directory_in_a_tree, True),
     "a history that is not there": (incomplete_history, False),
+    "a twin of .git in a committed tree": (twin_of_a_git_directory, True),
+    "options for names": (options_for_names, True),
+    "programs of upload-pack": (programs_of_upload_pack, True),
+    "100,000 refs": (very_many_refs, True),
+    "a pipe for refs": (pipe_for_refs, False),
+    "a lock of a killed git": (lock_of_a_killed_git, True),
 }
 
 
@@ -252,21 +288,18 @@ def test_nothing_of_it_runs_or_is_read_outside(
     git(repository, "fsck", "--strict", "--no-dangling")
 
 
-@pytest.mark.parametrize("play", [git_directory_in_a_tree, parent_directory_in_a_tree, incomplete_history])
-def test_a_pack_is_checked_before_any_branch_moves(
+@pytest.mark.parametrize(
+    "play", [git_directory_in_a_tree, twin_of_a_git_directory, parent_directory_in_a_tree, incomplete_history]
+)
+def test_a_fetch_is_checked_before_any_ref_moves(
     made: Path, repository: Path, tmp_path: Path, play: Callable[[Attack], None]
 ) -> None:
-    """As one that another git than the hub's would have made."""
     base = git(made, "rev-parse", "HEAD")
     play(Attack(made, repository, tmp_path / "outside"))
-    commit = git(made, "rev-parse", "HEAD")
-    objects = [commit] if play is incomplete_history else git(made, "rev-list", "--objects", commit, f"^{base}").split()
-    listed = "".join(f"{each}\n" for each in objects if len(each) == len(commit))
-    packing = ["git", "pack-objects", "--stdout", "--quiet"]
-    pack = subprocess.run(packing, cwd=made, input=listed.encode(), capture_output=True, check=True).stdout
-    with pytest.raises(GitFailed):
-        trees._receive(worktrees._of(PoolWorktree.objects.get()), commit, pack, "Received")
-    assert git(repository, "rev-parse", "nexus/smith") == base
+    for operation in ("diff", "merge", "keep"):
+        assert does(f"pool_worktree_{operation}", agent_id="smith")["error"]["code"] == "WORKTREE_REFUSED"
+    assert git(repository, "rev-parse", "nexus/smith", "HEAD").split() == [base, base]
+    assert git(repository, "for-each-ref", "refs/nexus/work") == ""
 
 
 @pytest.mark.parametrize("way", ["objects and refs", "a commondir"])
@@ -413,38 +446,3 @@ def test_it_makes_no_tree_of_a_repository_that_was_put_in_an_agents_way(made: Pa
         puts()
         answer = does("pool_create_agent", agent_id="x", cwd=str(place), worktree=True)
         assert answer["error"]["code"] == "WORKTREE_REFUSED", puts
-
-
-def _linked(repository: Path, home: Path) -> dict[str, Any]:
-    """A worktree as older versions made it, and what they kept of it."""
-    path = home / trees.FOLDER / "old-1"
-    git(repository, "worktree", "add", "--quiet", "-b", "nexus/old", str(path))
-    git_dir = str(repository / ".git" / "worktrees" / "old-1")
-    base = git(repository, "rev-parse", "HEAD")
-    return {"path": str(path), "git_dir": git_dir, "branch": "nexus/old", "base": base, "borrowed": []}
-
-
-@pytest.mark.parametrize("operation", ["diff", "merge", "keep", "discard"])
-def test_a_tree_of_an_older_version_becomes_a_repository_of_its_own(
-    made: Path, repository: Path, tmp_path: Path, operation: str
-) -> None:
-    old = _linked(repository, tmp_path / "home")
-    PoolWorktree.objects.update(**old)
-    PoolAgent.objects.update(cwd=old["path"], write_paths=[old["path"]])
-    place = Path(old["path"])
-    git(place, "commit", "--quiet", "--allow-empty", "-m", "Mine")
-    (place / "new.txt").write_text("new\n")
-    (place / ".git").unlink()
-    (place / ".git").write_text("gitdir: /etc\n")
-    if operation == "discard":
-        does("pool_destroy_agent", agent_id="smith")
-        assert does("pool_worktree_discard", agent_id="smith")["error"]["details"]["field"] == "changes_too"
-        assert does("pool_worktree_discard", agent_id="smith", changes_too=True)["ok"]
-        assert not place.exists() and git(repository, "branch", "--list", "nexus/old") == ""
-    else:
-        assert does(f"pool_worktree_{operation}", agent_id="smith")["ok"]
-        assert git(place, "rev-parse", "--absolute-git-dir") == str(place / ".git")
-        assert git(place, "log", "--format=%s", "nexus/old").split("\n")[-2:] == ["Mine", "Begin"]
-        if operation == "merge":
-            assert (repository / "new.txt").exists()
-    assert git(repository, "worktree", "list").count("\n") == 0

@@ -72,7 +72,7 @@ def test_a_person_abandons_work(make: Make, repository: Path) -> None:
     do("handoff_complete", **own, result="Did it")
     assert call("pool_abandon_work", agent_id="other")["opened"] == handoff_id
     assert not other.exists() and PoolAgent.objects.get(agent_id="other").ended_at is not None
-    kept = git(repository, "for-each-ref", "--format=%(refname)", "refs/nexus/worktrees").split("\n")
+    kept = git(repository, "for-each-ref", "--format=%(refname)", "refs/nexus/discarded").split("\n")
     assert any(git(repository, "show", f"{ref}:notes.txt") == "three" for ref in kept)
     assert do("handoff_get", **{**own, "agent_id": "lead"})["data"]["status"] == "OPEN"
     assert waiting() == []

@@ -209,11 +209,10 @@ def test_a_refusal_names_all_that_goes(made: Path, repository: Path) -> None:
     assert said["field"] == "lost_too"
     assert said["names"] == ["the repository clone", "cache/, which is ignored", "large.bin, which is ignored"]
     assert does("pool_worktree_discard", agent_id="smith", changes_too=True, lost_too=True)["ok"]
-    ref = trees.KEPT + f"/{made.name}"
-    assert git(repository, "show", f"{ref}:new\nline.txt") == "new"
-    assert {"stashed", "stashed later"} <= {
-        git(repository, "show", f"{commit}:notes.txt") for commit in git(repository, "rev-list", ref).split()
-    }
+    kept = f"{trees.DISCARDED}/{made.name}"
+    assert git(repository, "show", f"{kept}/work:new\nline.txt") == "new"
+    stashes = git(repository, "for-each-ref", "--format=%(refname)", f"{kept}/nexus/stash").split()
+    assert {git(repository, "show", f"{ref}:notes.txt") for ref in stashes} == {"stashed", "stashed later"}
     assert git(repository, "branch", "--list", "nexus/*") == "" and not made.exists()
 
 

@@ -8,21 +8,27 @@ protects; there the hub's own tools write nothing below a `.git`.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
+import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 from nexus.control.permissions.rules import within
 from nexus.control.runners import sandbox
 from nexus.control.runners.base import RunnerFailed
+from nexus.control.runners.programs import git_steps
 from nexus.core import foreign_files, processes
 
 SECONDS = 30  # time limit of one call
+INDEX_BYTES = 50_000  # of an index, for each of which it gets a second more: some 500 files
 LARGEST = 1_000_000  # bytes of its answer that are read
 PRIVATE = "/tmp/nexus"  # noqa: S108 - in the sandbox's own memory
 UNREAD = "could not open directory"  # a warning: git goes on as if the directory were empty
@@ -39,7 +45,9 @@ NEUTRAL = {
     "gc.auto": "0",
     "maintenance.auto": "false",
     "submodule.recurse": "false",
+    "advice.graftFileDeprecated": "false",
 }
+EYES = ("core.autocrlf", "core.eol", "core.excludesfile")  # settings by which git sees files
 PROGRAMS = {  # settings that run programs, and harmless values for them
     "filter": {"clean": "", "smudge": "", "process": "", "required": "false"},
     "merge": {"driver": "false"},  # a conflict is reported instead
@@ -51,7 +59,7 @@ LOGIN_FILES = (
     *(".gitconfig", ".config/git", ".config/gh", ".config/glab-cli", ".git-credentials", ".netrc", ".ssh"),
     ".cache/git/credential",
 )
-OPERATORS_CONFIG = "unset GIT_CONFIG_GLOBAL GIT_CONFIG_NOSYSTEM\n"  # begins a script that logs in so
+UNREAD_CONFIG = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM")  # variables that keep git from reading the operator's
 PERSON = {"NAME": "Nexus", "EMAIL": "nexus@localhost"}
 LINK_BYTES = 4_096  # of a file that says where a git directory is
 
@@ -77,6 +85,25 @@ class Said:
         return self.output.decode(errors="replace").strip()
 
 
+class Step(NamedTuple):
+    """One git command of several in the same sandbox.
+
+    An argument that is a number stands for the line that the step of this number said. `most_bytes`: the files whose
+    names it says have no more in sum, or it counts as failed.
+    """
+
+    arguments: Sequence[str | int]
+    expect: tuple[int, ...] = (0,)
+    largest: int = LARGEST
+    input: bytes = b""
+    most_bytes: int | None = None
+
+
+def step(*arguments: str | int, expect: tuple[int, ...] = (0,), largest: int = LARGEST, input: bytes = b"") -> Step:
+    """Return a git command of several in the same sandbox."""
+    return Step(arguments, expect, largest, input)
+
+
 class Prepared(NamedTuple):
     """A command, its working directory and its environment."""
 
@@ -97,14 +124,33 @@ class Git:
     files: tuple[str, ...] = ()  # further files to read, if they exist
     config: Mapping[str, str] = field(default_factory=lambda: NEUTRAL)
     network: bool = False
+    as_operator: bool = False  # it reads the operator's own configuration
+    apart: str = ""  # an object format: it works in an empty repository of this format, which borrows `borrowed`
+    borrowed: tuple[str, ...] = ()  # object directories
+    objects: str = ""  # the object directory that it writes into, if not its own
+    copies_index: bool = False  # it works with a copy of the index
+    protocols: str = "none"  # that it may use
+    largest_file: int | None = None  # bytes of each file that it writes
+    outlives: bool = False  # whether it works on when this process ends
+    seconds: float | None = None  # its time limit, if not SECONDS
+
+    def settings(self) -> dict[str, str]:
+        """Return the configuration, the last value of each name. Raises GitFailed."""
+        said = self.run("config", "--list", "-z", expect=(0, 1))
+        if said.cut:
+            raise GitFailed("the repository's configuration is too large")
+        entries = (each.partition("\n") for each in os.fsdecode(said.output).split("\0") if each)
+        return {name: value for name, _, value in entries}
+
+    def init(self, branch: str, format: str) -> None:
+        """Make the repository, without anything of a template. Raises GitFailed."""
+        options = ("--quiet", "--template=", f"--initial-branch={branch}", f"--object-format={format}")
+        self._said(("git", "init", *options, self.work_tree), {}, b"", (0,), LARGEST)
 
     def without_programs(self) -> Git:
         """Return the same with the configured filters and merge drivers switched off. Raises GitFailed."""
-        settings = self.run("config", "--list", "--name-only", "-z", expect=(0, 1))
-        if settings.cut:
-            raise GitFailed("the repository's configuration is too large")
         off = dict(self.config)
-        for name in os.fsdecode(settings.output).split("\0"):
+        for name in self.settings():
             section, _, rest = name.partition(".")
             driver = rest.rpartition(".")[0]
             for key, value in PROGRAMS.get(section, {}).items():
@@ -122,26 +168,77 @@ class Git:
         return self.run(*asked, expect=(0, 1)).line
 
     def run(self, *arguments: str, expect: tuple[int, ...] = (0,), largest: int = LARGEST) -> Said:
-        """Call git. Raises GitFailed for an unexpected exit code, and after SECONDS."""
-        at = ("--work-tree", self.work_tree, "--git-dir", self.git_dir)
-        return self._said(("git", "--no-pager", *at, *arguments), {}, b"", expect, largest)
+        """Call git. Raises GitFailed for an unexpected exit code, and after `seconds`."""
+        if self.apart or self.copies_index:
+            return self.steps(step(*arguments, expect=expect, largest=largest))[0]
+        return self._said((*self._line, *arguments), {}, b"", expect, largest)
 
-    def script(self, text: str, values: Mapping[str, str], *, input: bytes = b"", largest: int = LARGEST) -> Said:
-        """Run a shell script with `values` in its environment, and SCRATCH, a directory that is removed afterwards.
+    def steps(self, *steps: Step, fds: Sequence[int] = ()) -> list[Said]:
+        """Call git with each of these in turn, in one sandbox, with these descriptors open. Raises GitFailed as `run`
+        does; after that step, nothing more is called."""
+        empty = ("init", "--quiet", "--bare", "--template=", "--initial-branch=none", f"--object-format={self.apart}")
+        first = [step(*empty)] if self.apart else []
+        todo = [
+            each._asdict()
+            | {
+                "arguments": [one + len(first) if isinstance(one, int) else one for one in each.arguments],
+                "input": len(each.input),
+            }
+            for each in (*first, *steps)
+        ]
+        input = json.dumps(todo).encode() + b"\n" + b"".join(each.input for each in steps)
+        program = (sys.executable, "-I", "-S", git_steps.__file__, *self._line)
+        largest = sum(each.largest + git_steps.HEAD for each in (*first, *steps))
+        rest, said = self._said(program, {}, input, (0,), largest, fds).output, list[Said]()
+        for each in (*first, *steps):
+            head, _, rest = rest.partition(b"\n")
+            if not head:
+                raise GitFailed("git did not say what came of it")
+            about = json.loads(head)
+            if not about["cut"] and about["code"] not in each.expect:
+                raise GitFailed(about["errors"][-400:] or f"git ended with exit code {about['code']}")
+            _check_read(about["errors"])
+            said.append(Said(about["code"], rest[: about["size"]], about["cut"]))
+            rest = rest[about["size"] :]
+        return said[len(first) :]
 
-        Raises GitFailed for an exit code other than 0, and after SECONDS.
-        """
-        return self._said(("sh", "-euc", text), values, input, (0,), largest)
+    @contextmanager
+    def serving(self, command: Sequence[str]) -> Iterator[tuple[int, int]]:
+        """Run a program that talks with another, and yield the descriptors to read from it and to write to it. Raises
+        GitFailed."""
+        with tempfile.TemporaryDirectory(prefix="nexus-git-", ignore_cleanup_errors=True) as scratch:
+            line, cwd, env, sandboxed = self.prepared(command, {}, scratch)
+            with ExitStack() as ours, ExitStack() as theirs:
+                (asked, writes), (reads, answers) = os.pipe(), os.pipe()
+                for each, held in ((writes, ours), (reads, ours), (asked, theirs), (answers, theirs)):
+                    held.callback(os.close, each)
+                try:
+                    program = processes.start(line, cwd=cwd, env=env, stdin=asked, stdout=answers, sandboxed=sandboxed)
+                except OSError as error:
+                    raise GitFailed(f"git could not be started: {error.strerror}") from None
+                theirs.close()
+                with program:
+                    yield reads, writes
+
+    @property
+    def _line(self) -> tuple[str, ...]:
+        at = () if self.apart else ("--work-tree", self.work_tree, "--git-dir", self.git_dir)
+        return ("git", "--no-pager", *at)
 
     def _said(
-        self, command: Sequence[str], values: Mapping[str, str], input: bytes, expect: tuple[int, ...], largest: int
+        self,
+        command: Sequence[str],
+        values: Mapping[str, str],
+        input: bytes,
+        expect: tuple[int, ...],
+        largest: int,
+        fds: Sequence[int] = (),
     ) -> Said:
         with tempfile.TemporaryDirectory(prefix="nexus-git-", ignore_cleanup_errors=True) as scratch:
-            said, errors = _call(self.prepared(command, values, scratch), input, largest)
+            said, errors = _call(self.prepared(command, values, scratch), input, largest, self.seconds or SECONDS, fds)
         if not said.cut and said.code not in expect:
             raise GitFailed(errors[-400:] or f"git ended with exit code {said.code}")
-        if UNREAD in errors:
-            raise GitFailed(errors[errors.index(UNREAD) :][:400])
+        _check_read(errors)
         return said
 
     def prepared(self, command: Sequence[str], values: Mapping[str, str], scratch: str) -> Prepared:
@@ -150,7 +247,26 @@ class Git:
         cwd, works = self.work_tree, sandbox.state().works
         if works:
             scratch, command, cwd = PRIVATE, self._enclosed(command), processes.NEUTRAL
-        return Prepared(command, cwd, {**self._environment(), **values, "SCRATCH": scratch}, works)
+        works = works or self.outlives  # so it gets no guardian
+        return Prepared(command, cwd, self.environment(values, scratch), works)
+
+    def environment(self, values: Mapping[str, str], scratch: str) -> dict[str, str]:
+        """Return the variables of a command that gets `values`, and `scratch` for files of its own."""
+        env = {**self._environment(), **values, "SCRATCH": scratch}
+        if self.as_operator:
+            env = {name: value for name, value in env.items() if name not in UNREAD_CONFIG}
+            env |= login()
+        if self.apart:
+            env["GIT_DIR"] = f"{scratch}/git"
+        if self.borrowed:
+            env["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = alternates(self.borrowed)
+        if self.objects:
+            env["GIT_OBJECT_DIRECTORY"] = self.objects
+        if self.largest_file is not None:
+            env[git_steps.LARGEST_FILE] = str(self.largest_file)
+        if self.copies_index:
+            env |= {"GIT_INDEX_FILE": f"{scratch}/index", git_steps.INDEX: os.path.join(self.git_dir, "index")}
+        return env
 
     def _enclosed(self, command: Sequence[str]) -> list[str]:
         program = shutil.which("git") or "git"
@@ -164,6 +280,7 @@ class Git:
                 writing=self.writing,
                 files=(*own, *self.files),
                 network=self.network,
+                outlives=self.outlives,
             )
         except RunnerFailed as failed:
             raise GitFailed(str(failed)) from None
@@ -182,10 +299,41 @@ class Git:
             "GIT_CONFIG_GLOBAL": os.devnull,
             "GIT_ATTR_NOSYSTEM": "1",
             "GIT_TERMINAL_PROMPT": "0",
-            "GIT_ALLOW_PROTOCOL": "none",
+            "GIT_ALLOW_PROTOCOL": self.protocols,
             "GIT_NO_REPLACE_OBJECTS": "1",
             "GIT_GRAFT_FILE": os.devnull,
         }
+
+
+def format_of(commit: str) -> str:
+    """Return the object format of a repository, by one of its ids."""
+    return "sha1" if len(commit) == 40 else "sha256"
+
+
+def operators_settings(*names: str) -> dict[str, str]:
+    """Return settings of the operator's own configuration; without names those that decide which files git sees, and
+    how."""
+    home = Path.home()
+    usual = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config", "git")
+    changed = [foreign_files.status(str(file)) for file in (home / ".gitconfig", usual / "config")]
+    settings = _settings(*(0 if about is None else about.st_mtime_ns for about in changed))
+    found = {name: settings[name] for name in names or EYES if name in settings}
+    if not names:
+        ignored = Path(found.pop("core.excludesfile", usual / "ignore")).expanduser()
+        found |= {"core.excludesfile": str(ignored)} if ignored.is_file() else {}
+    return found
+
+
+@lru_cache(maxsize=1)
+def _settings(*_changed_at: int) -> Mapping[str, str]:
+    env = processes.environment("HOME", "XDG_CONFIG_HOME", LC_ALL="C")
+    command = ("git", "config", "--global", "--list", "-z")
+    try:
+        said = processes.run(command, cwd=processes.NEUTRAL, env=env, seconds=SECONDS, largest=LARGEST).output
+    except OSError:
+        return {}
+    entries = (each.partition("\n") for each in os.fsdecode(said).split("\0"))
+    return {name: value for name, _, value in entries}
 
 
 def login() -> Mapping[str, str]:
@@ -200,15 +348,31 @@ def login_files() -> tuple[str, ...]:
     return (*(str(home / name) for name in LOGIN_FILES), *((agent,) if agent.startswith("/") else ()))
 
 
-def _call(prepared: Prepared, input: bytes, largest: int) -> tuple[Said, str]:
+def _check_read(errors: str) -> None:
+    if UNREAD in errors:
+        raise GitFailed(errors[errors.index(UNREAD) :][:400])
+
+
+def alternates(paths: Sequence[str]) -> str:
+    """Return directories in the form of GIT_ALTERNATE_OBJECT_DIRECTORIES."""
+    return ":".join(quoted(path) for path in paths)
+
+
+def quoted(path: str) -> str:
+    """Return a path as git reads it in lists of object directories."""
+    escaped = path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def _call(prepared: Prepared, input: bytes, largest: int, seconds: float, fds: Sequence[int]) -> tuple[Said, str]:
     """Run a command and return its result and its stderr. Raises GitFailed."""
     command, cwd, env, sandboxed = prepared
     try:
         done = processes.run(
-            command, cwd=cwd, env=env, input=input, seconds=SECONDS, largest=largest, sandboxed=sandboxed
+            command, cwd=cwd, env=env, input=input, seconds=seconds, largest=largest, sandboxed=sandboxed, fds=fds
         )
     except TimeoutError:
-        raise TookTooLong(f"git took longer than {SECONDS} seconds") from None
+        raise TookTooLong(f"git took longer than {seconds:g} seconds") from None
     except OSError as error:
         if not Path(cwd).is_dir():
             raise GitFailed(f"there is no directory {cwd}") from None
@@ -234,9 +398,25 @@ class Origin:
         """The git directory that all its work trees share."""
         return str(Path(self.objects[0]).parent)
 
+    @property
+    def seconds(self) -> float:
+        """The time limit of a call that reads or writes all files: it grows with the repository."""
+        index = foreign_files.status(os.path.join(self.git_dir, "index"))
+        return SECONDS + (0 if index is None else index.st_size / INDEX_BYTES)
+
+    def settings(self) -> dict[str, str]:
+        """Return its configuration. Raises GitFailed."""
+        return Git(self.common, self.git_dir, (self.common, self.git_dir, *self.objects[1:])).settings()
+
     def git(self) -> Git:
         """Return git on its work tree, which git may change. Raises GitFailed."""
-        return Git(self.top, self.git_dir, self.objects[1:], (self.top, self.common)).without_programs()
+        return self._on_files(self.objects[1:], (self.top, self.common))
+
+    def _on_files(self, reading: tuple[str, ...], writing: tuple[str, ...] = ()) -> Git:
+        seen = operators_settings()
+        files = (seen["core.excludesfile"],) if "core.excludesfile" in seen else ()
+        git = Git(self.top, self.git_dir, reading, writing, files, {**NEUTRAL, **seen}, seconds=self.seconds)
+        return git.without_programs()
 
     def head(self) -> str:
         """Return the commit of its work tree. Raises GitFailed."""
@@ -245,7 +425,7 @@ class Origin:
 
     def reading(self) -> Git:
         """Return git on its work tree, which git may not change. Raises GitFailed."""
-        return Git(self.top, self.git_dir, (self.top, self.common, *self.objects[1:])).without_programs()
+        return self._on_files((self.top, self.common, *self.objects[1:]))
 
     def writing(self) -> Git:
         """Return git on its objects and branches."""

@@ -4,7 +4,7 @@ git runs commands that a `.git` configures. So that the operator's next `git sta
 each `.git` below a write path is read-only in the agent's sandbox, unless a write path names it; so are the files that
 git's configuration refers to. The directories above them are mounts, too, since a mount cannot be renamed.
 
-Mounts do not keep a program from making a new repository: nexus/control/runners/new_repositories.py detects those.
+Mounts do not keep a program from making a new repository, which is as dangerous as a new Makefile.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import NamedTuple
 
 from nexus.control.permissions import protected_paths, rules
 from nexus.control.permissions.rules import Permissions, within
 from nexus.control.runners import sandbox
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners.git import Git, GitFailed, NoRepository, Origin, git_directory, origin_of
+from nexus.control.runners.git import Git, GitFailed, NoRepository, Origin, Said, Step, origin_of
 from nexus.core.processes import NEUTRAL, environment, run
 
 LOOK_SECONDS = 30  # time limit of a search below an agent's write paths
@@ -31,35 +30,14 @@ FOUND_BYTES = 4_000_000  # of their paths
 MOST_FIXED = 1_000  # of repositories and files
 DOT_GIT, HEAD, COMMON = ".git", "HEAD", "commondir"
 KEPT_SECONDS = 10  # a result is reused for the next commands of a turn
-CONFIG_BYTES = 2_000_000
+CONFIG_BYTES, INDEX_BYTES = 2_000_000, 64_000_000
+MODULE = "160000 "  # how git lists a submodule
 WORDS = re.compile(r"[^\s;&|()<>\"'`!]+")
 RUNS = re.compile(  # the keys whose values git runs
     r"(filter\..*\.(clean|smudge|process)|diff\..*\.(command|textconv)|diff\.external|merge\..*\.driver"
     r"|core\.(fsmonitor|editor|pager|sshcommand|askpass)|sequence\.editor|gpg\.(.*\.)?program|pager\..*)",
     re.DOTALL,
 )
-CONFIGURED = """
-printf '%s\\n' "$DIRECTORIES" | while IFS= read -r directory; do
-    (unset GIT_CONFIG_GLOBAL GIT_CONFIG_NOSYSTEM GIT_CONFIG_COUNT; git --git-dir="$directory" config --list -z) ||
-        [ "$directory" != "$NEEDED" ]
-    printf '\\0\\0'
-    git --git-dir="$directory" ls-files --stage -z | grep -z '^160000 ' || true
-    printf '\\0\\0'
-done
-"""
-
-
-class Identity(NamedTuple):
-    """The identity of a file on a disk, to tell it from another that takes its place later."""
-
-    device: int
-    inode: int
-    mode: int
-    target: list[int]  # device and inode of a link's target
-
-    def is_same(self, other: Identity | None) -> bool:
-        """Return whether both are the same file; permissions may differ."""
-        return other is not None and self._replace(mode=0) == other._replace(mode=0)
 
 
 @dataclass
@@ -68,7 +46,6 @@ class Fixed:
 
     roots: Sequence[str]
     paths: set[str] = field(default_factory=set)
-    known: Mapping[str, Identity] = field(default_factory=dict)  # the existing repositories, by path
 
     def mounts(self) -> dict[str, list[str]]:
         """Return bubblewrap's arguments, by path."""
@@ -111,9 +88,9 @@ def remove_placeholders(write_paths: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The result of one search: identities by path; `cut`: there is more."""
+    """The result of one search; `cut`: there is more."""
 
-    repositories: dict[str, Identity]  # `.git` entries, and directories that git takes for a repository
+    repositories: set[str]  # `.git` entries, and directories that git takes for a repository
     closed: list[str]  # our own directories that are not readable
     cut: bool = False
 
@@ -137,7 +114,7 @@ def search(roots: Sequence[str], seconds: float) -> SearchResult:
         ) from None
     except OSError as error:
         raise RunnerFailed(f"its write paths cannot be searched for repositories: find: {error.strerror}") from None
-    found = SearchResult({}, [], said.cut)
+    found = SearchResult(set(), [], said.cut)
     for path in os.fsdecode(said.output).split("\0")[:-1]:  # after the last NUL there is nothing, or half a path
         _add(path, found)
     return found
@@ -145,15 +122,15 @@ def search(roots: Sequence[str], seconds: float) -> SearchResult:
 
 def _add(path: str, found: SearchResult) -> None:
     parent, name = os.path.split(path)
-    identity = _identity(path)
-    if identity is None:
+    status = _status(path)
+    if status is None:
         return
     if name.lower() == DOT_GIT:
-        found.repositories[path] = identity
-    elif stat.S_ISDIR(identity.mode) and identity.mode & 0o500 != 0o500:
+        found.repositories.add(path)
+    elif stat.S_ISDIR(status.st_mode) and status.st_mode & 0o500 != 0o500:
         found.closed.append(path)
-    elif parent not in found.repositories and _is_repository(parent) and (above := _identity(parent)) is not None:
-        found.repositories[parent] = above
+    elif parent not in found.repositories and _is_repository(parent) and _status(parent) is not None:
+        found.repositories.add(parent)
 
 
 def _is_repository(directory: str) -> bool:
@@ -175,18 +152,14 @@ def _has(directory: int, name: str) -> bool:
     return False
 
 
-def _identity(path: str) -> Identity | None:
-    """Return the identity of what is at a path, with that of its target; None if nothing is there."""
+def _status(path: str) -> os.stat_result | None:
+    """Return the status of what is at a path, without following links; None if nothing is there."""
     with suppress(OSError):
         at = sandbox.reached(path)
-        status = os.fstat(at)
-        os.close(at)
-        target: list[int] = []
-        if not stat.S_ISDIR(status.st_mode):
-            with suppress(OSError, ValueError):
-                led_to = os.stat(git_directory(Path(path)) if stat.S_ISREG(status.st_mode) else path)  # noqa: PTH116
-                target = [led_to.st_dev, led_to.st_ino]
-        return Identity(status.st_dev, status.st_ino, status.st_mode, target)
+        try:
+            return os.fstat(at)
+        finally:
+            os.close(at)
     return None
 
 
@@ -204,7 +177,6 @@ def _look(roots: Sequence[str], opened: Sequence[str]) -> Fixed:
         raise RunnerFailed("below its write paths are too many repositories; give it narrower ones")
     if seen.closed:
         raise RunnerFailed(f"nobody can look for repositories in {seen.closed[0]}; make it readable")
-    found.known = seen.repositories
     for path in seen.repositories:
         if path in roots:
             raise RunnerFailed(f"{path} is a git repository itself; give the agent another write path")
@@ -248,30 +220,31 @@ def _configured(root: str, nested: Iterable[str], found: Fixed) -> None:
     found.paths |= {path for path in reading if within(path, (root,))} - {origin.top for origin in origins.values()}
     first = next(iter(origins.values()))
     own = [str(Path.home() / name) for name in (".gitconfig", ".config/git")]
-    git = Git(first.common, first.git_dir, tuple(sorted(reading)), files=tuple(own))
-    values = {"DIRECTORIES": "\n".join(origins), "NEEDED": needed, "HOME": str(Path.home())}
+    git = Git(first.common, first.git_dir, tuple(sorted(reading)), files=tuple(own), as_operator=True)
+    steps = list[Step]()
+    for directory in origins:  # the last --git-dir counts
+        at, codes = ("--git-dir", directory), (0,) if directory == needed else tuple(range(256))
+        steps += [Step((*at, "config", "--list", "-z"), codes, CONFIG_BYTES)]
+        steps += [Step((*at, "ls-files", "--stage", "-z"), tuple(range(256)), INDEX_BYTES)]
     try:
-        said = git.script(CONFIGURED, values, largest=CONFIG_BYTES)
+        said = git.steps(*steps)
     except GitFailed as failed:
         raise RunnerFailed(f"git cannot read the repositories at and below {root}: {failed}") from None
-    if said.cut:
+    if any(each.cut for each in said):
         raise RunnerFailed(f"the configuration of the repositories at and below {root} is too large")
-    words = iter(os.fsdecode(said.output).split("\0"))
-    for origin in origins.values():
-        for entry in _section(words):
+    for origin, configured, staged in zip(origins.values(), said[::2], said[1::2], strict=True):
+        for entry in _entries(configured):
             key, _, value = entry.partition("\n")
             found.paths |= _led_to(key, value, origin, root)
-        for line in _section(words):
+        for line in _entries(staged):
             below = os.path.join(origin.top, line.partition("\t")[2])
-            if within(below, (root,)) and below != root and not os.path.lexists(os.path.join(below, ".git")):
+            is_module = line.startswith(MODULE) and within(below, (root,)) and below != root
+            if is_module and not os.path.lexists(os.path.join(below, ".git")):
                 found.paths.add(below)
 
 
-def _section(words: Iterator[str]) -> list[str]:
-    """Return the words up to the next two empty ones."""
-    section = list(iter(lambda: next(words), ""))
-    next(words)
-    return section
+def _entries(said: Said) -> list[str]:
+    return [entry for entry in os.fsdecode(said.output).split("\0") if entry]
 
 
 def _led_to(key: str, value: str, origin: Origin, root: str) -> set[str]:

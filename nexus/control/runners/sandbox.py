@@ -23,7 +23,6 @@ from nexus.control.permissions import protected_paths
 from nexus.control.permissions.members import refused
 from nexus.control.permissions.rules import Permissions, within
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners.programs import with_environment
 from nexus.control.runners_file import Acp, Rehearsal, Runner
 from nexus.core import foreign_files
 from nexus.core.processes import CHUNK, NEUTRAL, environment, run
@@ -41,8 +40,9 @@ PRIVATE = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - each process has its 
 MOST_PRIVATE = 1024**3  # bytes of each of them
 ALONE = (
     *("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
-    *("--die-with-parent", "--new-session", "--cap-drop", "ALL"),
+    *("--new-session", "--cap-drop", "ALL"),
 )
+DIES = "--die-with-parent"
 MOST_PROCESSES = 4_096  # of one sandbox
 INSIDE = Path(__file__).parent / "programs" / "sandbox_init.py"
 TRIAL_SECONDS, RETRY_SECONDS = 10, 60
@@ -99,7 +99,7 @@ def _found() -> State:
         return State(False, f"there is no bubblewrap ({PROGRAM}) on this machine")
     if not (helped := _tried([program, "--help"])).works:
         return helped
-    trial = [program, *ALONE, "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true"]
+    trial = [program, *ALONE, DIES, "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true"]
     return replace(_tried(trial), bounds_memory=helped.bounds_memory)
 
 
@@ -177,11 +177,12 @@ def enclose(
     writing: Sequence[str] = (),
     files: Sequence[str] = (),
     network: bool = False,
+    outlives: bool = False,
 ) -> list[str]:
     """Return the command line that runs a command with only the system's programs and these directories.
 
-    `files` are the operator's own, readable if they exist. Raises RunnerFailed for a directory that does not exist or
-    that a symlink leads to.
+    `files` are the operator's own, readable if they exist; `outlives`: it works on when this process ends. Raises
+    RunnerFailed for a directory that does not exist or that a symlink leads to.
     """
     mounts: dict[str, list[str]] = _system()
     meant: dict[str, os.stat_result] = {}
@@ -193,7 +194,7 @@ def enclose(
             raise RunnerFailed(f"there is no directory {path}")
         meant[path] = there
         mounts[path] = [how, path, path]
-    return _line(command, mounts, meant, network=network, cwd=cwd)
+    return _line(command, mounts, meant, network=network, cwd=cwd, outlives=outlives)
 
 
 def _system() -> dict[str, list[str]]:
@@ -206,7 +207,7 @@ def _system() -> dict[str, list[str]]:
     size = ["--size", str(MOST_PRIVATE)] if state().bounds_memory else []
     for path in PRIVATE:
         mounts[path] = [*size, "--tmpfs", path]
-    for path in (*python(), str(INSIDE), with_environment.__file__):
+    for path in (*python(), *map(str, INSIDE.parent.glob("*.py"))):
         mounts[path] = ["--ro-bind-try", path, path]
     mounts["/proc"], mounts["/dev"] = ["--proc", "/proc"], ["--dev", "/dev"]
     mounts["/proc/sys"] = ["--ro-bind", "/proc/sys", "/proc/sys"]  # root can write to it without any capability
@@ -221,10 +222,16 @@ def _line(
     network: bool,
     cwd: str,
     hiding: str | None = None,
+    outlives: bool = False,
 ) -> list[str]:
     ordered = sorted(mounts, key=lambda path: len(PurePath(path).parts))
     return [
-        *(shutil.which(PROGRAM) or PROGRAM, *ALONE, *(() if network else ("--unshare-net",))),
+        *(
+            shutil.which(PROGRAM) or PROGRAM,
+            *ALONE,
+            *(() if outlives else (DIES,)),
+            *(() if network else ("--unshare-net",)),
+        ),
         *(word for path in ordered for word in mounts[path]),
         *(() if hiding is None else _hidden_store(ordered, hiding)),
         *("--remount-ro", "/dev"),  # it is in memory, too

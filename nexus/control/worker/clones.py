@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 from nexus.control.models import PoolAgent
 from nexus.control.runners import processes
 from nexus.control.runners.base import RunnerFailed, in_share
-from nexus.control.runners.git import NEUTRAL, OPERATORS_CONFIG, PROTOCOLS, Git, GitFailed, login, login_files
+from nexus.control.runners.git import NEUTRAL, PROTOCOLS, Git, GitFailed, login_files, operators_settings
 from nexus.control.runners_file import Clone
 from nexus.core import foreign_files
 from nexus.core.waiting import uninterrupted
@@ -29,12 +29,6 @@ from nexus.core.waiting import uninterrupted
 SAID = 400  # characters of git's words
 CREDENTIALS = re.compile(r"(?<=://)\S*@")
 PREFIX = ".nexus-clone-"
-SCRIPT = """
-export GIT_SSH_COMMAND="$(git config core.sshCommand || echo ssh) -o BatchMode=yes"
-set -- --quiet --template= --no-local --no-recurse-submodules
-[ -z "$BRANCH" ] || set -- "$@" --branch="$BRANCH"
-exec git clone "$@" -- "$REMOTE" . > /dev/null
-"""
 T = TypeVar("T")
 _busy: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by the directory that is cloned
 
@@ -75,27 +69,21 @@ def _begin(directory: str, cwd: str, mine: str, new: str) -> bool:
 async def _clone(clone: Clone, agent: PoolAgent, new: str) -> None:
     """Clone into a new directory. Raises GitFailed."""
     is_path = clone.git.startswith("/")
+    config = {name: value for name, value in NEUTRAL.items() if not name.startswith("protocol.")}
+    del config["core.sshCommand"]
     git = Git(
-        new,
-        new,
-        reading=(clone.git,) if is_path else (),
-        writing=(new,),
-        files=login_files(),
-        config={
-            name: value
-            for name, value in NEUTRAL.items()
-            if name != "core.sshCommand" and not name.startswith("protocol.")
-        },
+        *(new, new, (clone.git,) if is_path else (), (new,)),
+        config=config,
         network=not is_path,
+        files=login_files(),
+        as_operator=True,
+        protocols="file" if is_path else ":".join(PROTOCOLS),
     )
-    values = {
-        "REMOTE": clone.git,
-        "BRANCH": clone.branch or "",
-        "GIT_ALLOW_PROTOCOL": "file" if is_path else ":".join(PROTOCOLS),
-        **login(),
-    }
-    command = ("sh", "-euc", OPERATORS_CONFIG + SCRIPT)
-    prepared = await _on_thread(agent, partial(git.prepared, command, values, new))
+    branch = () if clone.branch is None else (f"--branch={clone.branch}",)
+    options = ("--quiet", "--template=", "--no-local", "--no-recurse-submodules", *branch)
+    ssh = f"{operators_settings('core.sshcommand').get('core.sshcommand', 'ssh')} -o BatchMode=yes"
+    command = ("git", "clone", *options, "--", clone.git, ".")
+    prepared = await _on_thread(agent, partial(git.prepared, command, {"GIT_SSH_COMMAND": ssh}, new))
     try:
         async with (
             asyncio.timeout(clone.seconds),

@@ -38,7 +38,6 @@ from nexus.control.permissions.members import Actor
 from nexus.control.runners.git import GitFailed, Origin
 from nexus.control.worktrees import merging, trees, worktrees
 from nexus.control.worktrees.merging import LANE, Conflict, Moved
-from nexus.control.worktrees.moving import Locked
 from nexus.control.worktrees.trees import FOLDER, LOCKS
 from nexus.control.worktrees.verification import NotNow, approved, check_sandbox, failures
 from nexus.control.worktrees.worktrees import refusal
@@ -221,7 +220,7 @@ class Lane(Work[Claimed, "MergeResult | None"]):
                 return _merged(item.entry)
             except Lost:
                 return None
-            except (trees.Busy, Locked) as busy:
+            except trees.Busy as busy:
                 return MergeResult(MergeState.WAITING, why=str(busy))
             except NotNow as why:
                 return MergeResult(MergeState.WAITING, why=str(why), is_held=True)
@@ -263,7 +262,6 @@ def _merged(entry: WorktreeMerge) -> MergeResult:
     row = PoolWorktree.objects.select_related("agent").get(pk=entry.worktree_id)
     origin = worktrees.own(row).source
     _clear(origin, entry)
-    merging.roll_back(origin)
     while True:
         checks, why_none = approved(workspace_id_of(origin.top), origin.top)
         if checks:

@@ -5,29 +5,21 @@ Each step can be repeated: it reads where the branch is, and moves it only from 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from typing_extensions import TypedDict
 
-from nexus.control.runners.git import Git, GitFailed, Origin
-from nexus.control.worktrees import moving
-from nexus.control.worktrees.trees import COMPARE, FRESH, alone, alternates, format_of, merged_tree
+from nexus.control.runners.git import Git, GitFailed, Origin, format_of, step
+from nexus.control.worktrees import trees
+from nexus.control.worktrees.trees import DIFF, alone, merged_tree
 
 LANE = "refs/nexus/lane"  # a ref for each entry, which holds its work
 FILES, THEIRS = 10, 5  # whose conflicts are shown, and commits of the other side for each
 HUNK_CHARACTERS = 4_000
 FILE_BYTES = 500_000  # of a file in conflict that are read
-
-
-# A digest of each change, without the numbers of lines and the ids of whole files. If git fails, the merge's id is part
-# of the digest, so that it equals no other.
-CHANGES = """
-export GIT_DIR="$SCRATCH/git" GIT_ALTERNATE_OBJECT_DIRECTORIES="$OBJECTS"
-for merge in "$APPROVED" "$COMMIT"; do
-    { git $COMPARE --text "$merge^1" "$merge" || printf '%s' "$merge"; } |
-        { sed -e '/^index /d' -e 's/^@@ .*/@@/' || printf '%s' "$merge"; } | sha256sum
-done
-"""
+CHANGE_BYTES = 32 * 1024 * 1024  # of a merge's change; beyond that it equals no other
+PLACES = re.compile(rb"^(?:index .*\n|@@ .*)", re.MULTILINE)  # ids of whole files, numbers of lines
 
 
 class Conflict(TypedDict):
@@ -95,15 +87,12 @@ def is_as_approved(origin: Origin, approved: str, commit: str) -> bool:
     content, approved_content = git.line("rev-parse", f"{commit}^{{tree}}", f"{approved}^{{tree}}").split()
     if content == approved_content:
         return True
-    values = {
-        "APPROVED": approved,
-        "COMMIT": commit,
-        "COMPARE": COMPARE,
-        "FORMAT": format_of(commit),
-        "OBJECTS": alternates(origin.objects),
-    }
-    digests = git.script(FRESH + CHANGES, values).line.split("\n")
-    return len(digests) == 2 and digests[0] == digests[1]
+    objects = origin.objects
+    apart = Git(objects[0], "", objects, apart=format_of(commit), borrowed=objects, seconds=origin.seconds)
+    ours, theirs = apart.steps(
+        *(step(*DIFF, "--text", f"{merge}^1", merge, largest=CHANGE_BYTES) for merge in (approved, commit))
+    )
+    return not ours.cut and not theirs.cut and PLACES.sub(b"", ours.output) == PLACES.sub(b"", theirs.output)
 
 
 def _conflict(git: Git, content: str, name: str, onto: str, work: str) -> Conflict:
@@ -141,7 +130,7 @@ def fast_forward(origin: Origin, branch: str, onto: str, commit: str) -> None:
             raise Moved(f"{branch} moved")
         try:
             if git.run("symbolic-ref", "--quiet", "HEAD", expect=(0, 1)).line == ref:
-                moving.move(git, commit)
+                trees.move(origin, commit, branch)
             elif elsewhere := git.line("for-each-ref", "--format=%(worktreepath)", ref):
                 raise GitFailed(f"{branch} is checked out at {elsewhere}")
             else:
@@ -154,12 +143,6 @@ def fast_forward(origin: Origin, branch: str, onto: str, commit: str) -> None:
             raise Moved(f"{branch} moved")
 
 
-def roll_back(origin: Origin) -> None:
-    """Roll back what a killed hub did to the origin's work tree. Raises the errors of `moving.roll_back`."""
-    with alone(origin.common):
-        moving.roll_back(origin.git())
-
-
 def hold(origin: Origin, ref: str, commit: str) -> None:
     """Let a ref keep a commit. Raises GitFailed."""
     origin.writing().run("update-ref", ref, commit)
@@ -167,8 +150,7 @@ def hold(origin: Origin, ref: str, commit: str) -> None:
 
 def release(origin: Origin, refs: list[str]) -> None:
     """Delete refs of entries that ended. Raises GitFailed."""
-    for ref in refs:
-        origin.writing().run("update-ref", "-d", ref)
+    origin.writing().steps(*(step("update-ref", "-d", ref) for ref in refs))
 
 
 def refs(origin: Origin) -> list[str]:

@@ -1,8 +1,8 @@
 """Worktrees of agents: create, compare, merge, keep and remove them; every step is done completely or not at all.
 
-Each is a separate repository that borrows the objects of the one it was made from, so that its agent can commit. What
-an agent may have written there is read in a sandbox that has that worktree alone. The result is a pack of bounded size;
-the receiving repository checks it before any branch moves.
+Each is a clone that borrows the objects of the repository it was made from. git commits what an agent wrote there in a
+sandbox that has that clone alone, and its origin fetches the commit from a `git upload-pack` in that sandbox. All else
+(diffs, reviews, checks, merges) is of the commit in the origin.
 """
 
 from __future__ import annotations
@@ -10,20 +10,38 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
+import shlex
 import stat
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from nexus.control.permissions import protected_paths
 from nexus.control.permissions.rules import Permissions
-from nexus.control.runners.git import Git, GitFailed, Origin, Said, first_line, origin_of
-from nexus.control.worktrees import moving
+from nexus.control.runners.git import (
+    NEUTRAL,
+    Git,
+    GitFailed,
+    Origin,
+    Said,
+    Step,
+    TookTooLong,
+    format_of,
+    operators_settings,
+    origin_of,
+    quoted,
+    step,
+)
+from nexus.control.runners.programs import lfs_pointer
 from nexus.core import foreign_files, unified_diff
 from nexus.core.foreign_files import Bounds
 from nexus.core.unified_diff import ChangedFile
@@ -32,20 +50,27 @@ FOLDER = "worktrees"  # below the home
 LOCKS = ".locks"  # below that, since an agent could hold a lock in its own tree
 LEAVING = ".leaving"  # beside it: what is being removed
 SCRATCH = "lane"  # below the home: work trees in which checks run
-KEPT = (
-    "refs/nexus/worktrees"  # in the origin: a ref of each worktree, which holds its base, and its work once discarded
-)
+BASES = "refs/nexus/worktrees"  # in the origin: a ref of each worktree, which holds its base
+FETCHED = "refs/nexus/work"  # the work of each, as it was fetched last
+DISCARDED = "refs/nexus/discarded"  # below it all refs of a worktree that was discarded
+WORK, STASHES = "refs/nexus/work", "refs/nexus/stash"  # in a worktree: its content, committed; each of its stashes
+MERGE = ("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z")
+REPOSITORY = ("HEAD", "objects", "refs", "commondir")  # what git takes a directory with the first for one by
+LFS = ".git/lfs/objects/"
+MOVE_SECONDS = 600  # to move a work tree, since a git that is killed leaves a half
+STALE_SECONDS = 60  # until a lock of git's is one that a killed git left
 LARGE_BYTES = 1024 * 1024  # of an ignored file or directory that is named before it goes
+MOST_ENTRIES = 5_000_000  # of a worktree, that are looked at
 MOST_FILES = 100_000  # in an ignored directory, until it counts as large
 MOST_COMMITS = 50  # that are named of those that nobody merged
+MOST_REFS = 1_000  # of a worktree, that a discard keeps
 DIFF_BYTES = 200_000
 NAMES_BYTES, RECORDS_BYTES = 1_000_000, 4_000_000  # of lists of files: their names, and all that git says of them
 PACK_BYTES = 256 * 1024 * 1024  # of one worktree's pack
-COMPARE = (
-    "diff --no-renames --ignore-submodules=none --no-ext-diff --no-textconv --no-color --submodule=short"
-    " --full-index --no-abbrev"
+DIFF = (
+    *("diff", "--no-renames", "--ignore-submodules=none", "--no-ext-diff", "--no-textconv", "--no-color"),
+    *("--submodule=short", "--full-index", "--no-abbrev"),
 )
-MERGE = "merge-tree --write-tree --name-only --no-messages -z"
 MOST_SUBJECTS, SUBJECT_BYTES = 20, 10_000  # of commits, that a survey names
 MOST_NAMING, TEXT_BYTES = 50, 200_000  # of commits whose text may name a message
 EMPTY = {  # the tree without files, by object format
@@ -54,214 +79,24 @@ EMPTY = {  # the tree without files, by object format
 }
 MOST_NAMED = 10  # files that a sentence names
 MOST_OTHERS = 100  # branches of other agents, the newest, that may have the same commits
+MOST_OWN = 10_000  # commits that are compared with those of others
+ANY = tuple(range(256))  # exit codes
 MOST_BRANCHES = 100  # numbers that are tried for one name
+MOST_DIRECTORIES = 1_000  # with a file named as in a repository, that are looked at
 LOCK_SECONDS, PATIENCE_SECONDS, LOOK_SECONDS = 15, 5, 0.05  # to wait for a repository, a worktree, between two tries
 # Calls at work at once, so that repositories that make git take long leave room for others: of one agent with all
 # below it, of all agents, and with those of operators.
 SHARE, AT_ONCE, WITH_OPERATORS = 2, 3, 4
 TIME_LIMIT_SECONDS = 3  # to wait for room
-MOST_BYTES = 8 * 1024**3  # of the files of a worktree, all of which git reads
+MOST_BYTES = 8 * 1024**3  # of the files of a worktree that changed, all of which git reads
 BUSY = "another call is at work on it; call again in a moment"
-
-# A fresh git directory, without configuration and attributes of others.
-FRESH = """
-mkdir -p "$SCRATCH"
-git init --quiet --bare --template= --initial-branch=none --object-format="$FORMAT" "$SCRATCH/git"
-"""
-# One around a tree, whose own configuration, attributes and index are not read.
-OPEN = """
-own=$TREE/.git
-head=$(git --git-dir="$own" --work-tree="$TREE" rev-parse --verify --end-of-options 'HEAD^{commit}')
-cd "$TREE"
-export GIT_DIR="$SCRATCH/git" GIT_WORK_TREE="$TREE"
-"""
-# What git-lfs keeps is a pointer in HEAD, and content in the worktree once the agent has fetched it there. That is no
-# change, as long as the pointer is of it. This needs no git-lfs here, and no filter of the configuration runs.
-ADD = """
-git read-tree "$head"
-size=0
-for bytes in $(
-    git -c core.excludesFile="$own/info/exclude" ls-files -z --cached --others --exclude-standard |
-        xargs -0 -r stat -c %s -- 2>/dev/null || true
-); do
-    if [ "$bytes" -gt "$((MOST_BYTES - size))" ]; then
-        echo "its files have over $MOST_BYTES bytes; remove or ignore what is large" >&2
-        exit 1
-    fi
-    size=$((size + bytes))
-done
-cat > "$SCRATCH/clean" << 'END'
-if [ "$(head -c 42 < "$1")" = "version https://git-lfs.github.com/spec/v1" ]; then exec cat; fi
-sum=$(sha256sum < "$1")
-pointer=$(printf 'version https://git-lfs.github.com/spec/v1\\noid sha256:%s\\nsize %s' "${sum%% *}" "$(wc -c < "$1")")
-if [ "$(git cat-file blob ":$1" 2>/dev/null)" = "$pointer" ]; then printf '%s\\n' "$pointer"; else cat; fi
-END
-lfs=filter.lfs.clean=
-[ ! -d "$own/lfs/objects" ] || lfs="filter.lfs.clean=sh '$SCRATCH/clean' %f"
-git -c core.excludesFile="$own/info/exclude" -c "$lfs" add --all -- .
-content=$(git write-tree)
-commit=$head
-if [ "$content" != "$(git rev-parse "$head^{tree}")" ]; then
-    commit=$(git commit-tree -p "$head" -m "$MESSAGE" "$content")
-fi
-"""
-LOOK = 'export GIT_ALTERNATE_OBJECT_DIRECTORIES="$OWN_OBJECTS:$OBJECTS"\n'
-SAVE = 'export GIT_OBJECT_DIRECTORY="$own/objects" GIT_ALTERNATE_OBJECT_DIRECTORIES="$OBJECTS"\n'
-ADVANCE = """
-if [ "$commit" != "$head" ]; then
-    git --git-dir="$own" update-ref -m "$MESSAGE" HEAD "$commit" "$head"
-    git --git-dir="$own" read-tree "$commit"
-fi
-"""
-PACK = """
-printf '%s %s\\n' "$commit" "$head"
-{
-    printf '%s\\n' "$commit"
-    for known in $KNOWN; do if git cat-file -e "$known" 2>/dev/null; then printf '^%s\\n' "$known"; fi; done
-} | git pack-objects --quiet --revs --thin --stdout
-"""
-# What is in no commit of the target, and what no ref can keep, by kind: names begin with no slash, and end with a NUL.
-LOSSES = """
-printf '/file\\0'
-git diff --no-renames --ignore-submodules=none --name-only -z "$head" "$content"
-{
-    git --git-dir="$own" rev-list --max-count="$MOST" --all HEAD --not "$TARGET"
-    git --git-dir="$own" rev-list --max-count="$MOST" --walk-reflogs refs/stash --not "$TARGET" 2>/dev/null || true
-} | sort -u > "$SCRATCH/commits"
-printf '/commit\\0'
-[ ! -s "$SCRATCH/commits" ] ||
-    git log --stdin --no-walk=unsorted --no-show-signature -z --format='%h %s' < "$SCRATCH/commits"
-printf '/repository\\0'
-find . -mindepth 2 -name .git -print0
-printf '/lfs\\0'
-[ ! -d "$own/lfs/objects" ] || find "$own/lfs/objects" -type f -printf '%P\\0'
-printf '/ignored\\0'
-git -c core.excludesFile="$own/info/exclude" ls-files -z --others --ignored --exclude-standard --directory
-"""
-# One commit with all that the worktree holds: its content, and the tips of its branches, tags and stashes as parents.
-GATHER = """
-set --
-for tip in $(
-    {
-        git --git-dir="$own" for-each-ref --format='%(objectname)'
-        git --git-dir="$own" rev-list --walk-reflogs refs/stash 2>/dev/null || true
-    } | sort -u
-); do
-    tip=$(git rev-parse --verify --quiet "$tip^{commit}") || continue
-    if ! git merge-base --is-ancestor "$tip" "$commit"; then set -- "$@" -p "$tip"; fi
-done
-if [ $# -gt 0 ]; then commit=$(git commit-tree -p "$commit" "$@" -m "$MESSAGE" "$content"); fi
-"""
-HOLD = """
-git update-ref -m "$MESSAGE" "$REF" "$COMMIT"
-"""
-# What the target will be: `to`, compared with `from`, the target as it is. What cannot be merged is shown since the two
-# parted. The merge reads the same configuration and attributes as that of the merge lane.
-OUTCOME = """
-state=merged from=$TARGET commit=$COMMIT head=$HEAD
-if ! git merge-base --is-ancestor "$BASE" "$TARGET"; then state=rewritten; else
-    code=0
-    GIT_DIR="$OWN" GIT_WORK_TREE="$TOP" git -C "$TOP" $MERGE "$TARGET" "$commit" > "$SCRATCH/merged" || code=$?
-    case $code in 0) ;; 1) state=conflict ;; *) exit "$code" ;; esac
-fi
-if [ "$state" = merged ]; then to=$(head -c ${#TARGET} "$SCRATCH/merged"); else
-    to=$commit from=$(git merge-base "$TARGET" "$commit" || printf '%s' "$BASE")
-fi
-"""
-BROUGHT = """
-git rev-list "$commit" "^$TARGET" | sort > "$SCRATCH/commits"
-git for-each-ref --no-merged="$TARGET" --count="$MOST_OTHERS" --sort=-committerdate --format='%(refname)' \\
-    refs/heads/nexus/ > "$SCRATCH/branches"
-while IFS= read -r branch; do
-    [ "$branch" != "refs/heads/$BRANCH" ] || continue
-    count=$(git rev-list "$branch" "^$TARGET" | sort | comm -12 - "$SCRATCH/commits" | wc -l)
-    [ "$count" = 0 ] || printf '%s %s\\n' "$count" "${branch#refs/heads/}"
-done < "$SCRATCH/branches" > "$SCRATCH/brought"
-"""
-COMMIT_OUTCOME = """
-content=$(git rev-parse "$to^{tree}")
-printf '%s %s\\n' "$content" "$(git commit-tree -p "$TARGET" -p "$commit" -m "$MESSAGE" "$content")"
-"""
-IN_PLACE = "state=merged from=$BASE to=$content\n"
-# A git directory that is bare reads no attributes: a tree cannot hide its own lines from the diff and its numbers.
-FACTS = """
-unset GIT_WORK_TREE
-export GIT_DIR="$SCRATCH/git"
-touch "$SCRATCH/merged" "$SCRATCH/brought"
-part() { head -c "$1" > "$SCRATCH/part"; wc -c < "$SCRATCH/part"; cat "$SCRATCH/part"; }
-printf '%s\\n' "$UNCHANGED" | while IFS= read -r path; do
-    code=0
-    [ -z "$path" ] || git $COMPARE --quiet "$from" "$to" -- ":(top,literal)$path" || code=$?
-    case $code in 0) ;; 1) printf '%s\\0' "$path" ;; *) exit "$code" ;; esac
-done > "$SCRATCH/touched"
-printf '%s\\n' "$state" "$head" "$([ "$commit" = "$head" ] || echo uncommitted)" "$from"
-git rev-parse "$to^{tree}"
-git rev-list --count "$head" $SINCE
-part "$NAMES" < "$SCRATCH/merged"
-part "$NAMES" < "$SCRATCH/brought"
-part "$NAMES" < "$SCRATCH/touched"
-git log --max-count="$MOST" --format=%s -z "$head" $SINCE | part "$SUBJECTS"
-git log --max-count="$MOST_NAMING" --first-parent --fixed-strings --grep=msg_ --format='%H %B' -z \\
-    "$head" $SINCE | part "$TEXTS"
-git $COMPARE --shortstat "$from" "$to" | part "$NAMES"
-git $COMPARE --raw --numstat -z "$from" "$to" | part "$RECORDS"
-git $COMPARE "$from" "$to"
-"""
-CREATE = """
-git init --quiet --template= --initial-branch="$BRANCH" --object-format="$FORMAT" "$TREE"
-cd "$TREE"
-mkdir -p .git/info
-printf '%s\\n' "$LINES" > .git/objects/info/alternates
-if [ -f "$COMMON/info/exclude" ]; then cp "$COMMON/info/exclude" .git/info/exclude; fi
-git config user.name "$NAME"
-git config user.email "$NAME@localhost"
-git update-ref "refs/heads/$BRANCH" "$TIP"
-[ "$HEAD" = "$TIP" ] || git update-ref --no-deref HEAD "$HEAD"
-"""
-CHECKOUT = "git reset --quiet --hard\n"
-RECEIVE = """
-mkdir -p "$SCRATCH"
-cat > "$SCRATCH/pack"
-export GIT_DIR="$REPOSITORY"
-"""
-APART = """
-mkdir -p "$SCRATCH/objects/pack"
-export GIT_OBJECT_DIRECTORY="${NEW_OBJECTS:-$SCRATCH/objects}" GIT_ALTERNATE_OBJECT_DIRECTORIES="$OBJECTS"
-"""
-IMPORT = """
-[ ! -s "$SCRATCH/pack" ] || git index-pack --strict --fix-thin --stdin < "$SCRATCH/pack" > /dev/null
-git cat-file -e "$COMMIT^{commit}"
-git rev-list --objects --quiet "$COMMIT" --not --all > /dev/null
-"""
-# Files in a new directory may be a repository to git, which then runs what its configuration says for anybody who works
-# there. The check goes by the ids of the directories, since their names may hold anything.
-CHECK_DIRECTORIES = """
-for known in "$BASE" HEAD; do git ls-tree -r -d --format='%(objectname)' "$known" || true; done 2>/dev/null |
-    sort -u > "$SCRATCH/known"
-git ls-tree -r -d --format='%(objectname)' "$COMMIT" > "$SCRATCH/all"
-sort -u "$SCRATCH/all" | comm -13 "$SCRATCH/known" - > "$SCRATCH/new"
-for name in HEAD objects refs commondir; do
-    sed "s/$/:$name/" "$SCRATCH/new" | git cat-file --batch-check=there > "$SCRATCH/$name"
-done
-cd "$SCRATCH"
-if paste -d , HEAD objects refs commondir | grep -Eq '^there,(there,there,|.*,there$)'; then
-    echo "it has a directory that git takes for a repository, with HEAD, objects and refs; rename its HEAD" >&2
-    exit 1
-fi
-"""
-MOVE = """
-ref=refs/heads/$BRANCH
-if old=$(git rev-parse --verify --quiet "$ref"); then
-    place=$(git for-each-ref --format='%(worktreepath)' "$ref")
-    if [ -n "$place" ]; then echo "$BRANCH is checked out at $place"; exit; fi
-    if ! git merge-base --is-ancestor "$old" "$COMMIT"; then
-        echo "$BRANCH has commits there that the worktree does not have; rename or delete that branch first"; exit
-    fi
-    git update-ref -m "$MESSAGE" "$ref" "$COMMIT" "$old"
-else
-    git update-ref -m "$MESSAGE" "$ref" "$COMMIT" ""
-fi
-"""
+# What a clone takes over from its origin's configuration, so that git there finds the same files and objects.
+TAKEN_OVER = ("core.sparsecheckout", "core.sparsecheckoutcone")
+REMOTE = re.compile(r"remote\..+\.url")  # by which submodules with relative addresses are found, too
+PROMISOR = ("promisor", "partialclonefilter")  # of a remote that has the objects which a partial clone lacks
+LOGIN = re.compile(r"^(\w+://)[^/@]*@")
+SHALLOW, SPARSE, EXCLUDE = "shallow", os.path.join("info", "sparse-checkout"), os.path.join("info", "exclude")
+CONFIG_BYTES = 1_000_000  # of each of these files
 
 
 class Busy(GitFailed):
@@ -287,14 +122,23 @@ class Tree:
         return {name: getattr(self, name) for name in STORED} | {"borrowed": list(self.borrowed)}
 
     @property
-    def kept_ref(self) -> str:
-        """The ref in its origin that holds its base, and its work when it is discarded."""
-        return f"{KEPT}/{Path(self.path).name}"
+    def name(self) -> str:
+        return Path(self.path).name
 
     @property
-    def is_own(self) -> bool:
-        """Whether it is a separate repository; older ones were linked to their origin's."""
-        return self.git_dir == os.path.join(self.path, ".git")
+    def base_ref(self) -> str:
+        """The ref in its origin that holds its base."""
+        return f"{BASES}/{self.name}"
+
+    @property
+    def work_ref(self) -> str:
+        """The ref in its origin that holds its work, as it was fetched last."""
+        return f"{FETCHED}/{self.name}"
+
+    @property
+    def kept_ref(self) -> str:
+        """The ref in its origin that holds its work when it was discarded."""
+        return f"{DISCARDED}/{self.name}/work"
 
     @property
     def source(self) -> Origin:
@@ -344,6 +188,7 @@ class Survey:
     more: bool  # there are more files than these
     diff: str
     cut: bool  # it has more than `diff`
+    work: str = ""  # the commit of the work, uncommitted changes included, in the origin
 
     @property
     def why_not(self) -> str:
@@ -375,8 +220,8 @@ def named(names: Sequence[str]) -> str:
 
 
 def make(origin: Origin, path: str, wanted: str, owner: str | None = "") -> Tree:
-    """Create a branch at the origin's commit, and a worktree of it at `path`. Raises GitFailed and leaves nothing
-    behind then."""
+    """Create a branch at the origin's commit, and a clone with it at `path`. Raises GitFailed and leaves nothing behind
+    then."""
     with _few(owner):
         try:
             base = origin.head()
@@ -398,8 +243,8 @@ def make(origin: Origin, path: str, wanted: str, owner: str | None = "") -> Tree
         tree = Tree(path, git_dir, branch, base, origin.top, origin.git_dir, origin.objects, owner)
         try:
             with alone(origin.common):  # the base stays, although somebody deletes the branch and rewrites the history
-                origin.writing().run("update-ref", tree.kept_ref, base)
-            _create(tree, base, base, CREATE + CHECKOUT)
+                origin.writing().run("update-ref", tree.base_ref, base)
+            _create(tree, base)
         except (GitFailed, OSError) as error:
             take_away(tree)
             raise GitFailed(str(error)) from None
@@ -418,43 +263,44 @@ def _new_branch(git: Git, wanted: str, base: str) -> str:
     raise GitFailed(f"no branch nexus/{wanted} can be made")
 
 
-def _create(tree: Tree, tip: str, head: str, script: str) -> None:
-    """Create a repository at the worktree's path, on its branch. Raises GitFailed."""
-    common = tree.source.common
-    values = {
-        "TREE": tree.path,
-        "FORMAT": format_of(tree.base),
-        "BRANCH": tree.branch,
-        "LINES": "\n".join(_quoted(path) for path in tree.borrowed),
-        "COMMON": common,
-        "NAME": tree.branch.rpartition("/")[2],
-        "TIP": tip,
-        "HEAD": head,
-    }
-    Git(tree.path, tree.git_dir, (common, *tree.borrowed[1:]), (tree.path,)).script(script, values)
+def _create(tree: Tree, commit: str) -> None:
+    """Create a clone at the worktree's path, with its branch at a commit. Raises GitFailed."""
+    source, settings = tree.source, tree.source.settings()
+    who, seen = tree.branch.rpartition("/")[2], operators_settings()
+    taken_over = {name: settings[name] for name in TAKEN_OVER if name in settings} | seen
+    taken_over.pop("core.excludesfile", None)  # an agent does not see it, so its lines are copied
+    for remote in (name.removesuffix(".url") for name in settings if REMOTE.fullmatch(name)):
+        taken_over |= {each: settings[each] for end in PROMISOR if (each := f"{remote}.{end}") in settings}
+        taken_over[f"{remote}.url"] = without_login(settings[f"{remote}.url"])
+    taken_over |= {"user.name": who, "user.email": f"{who}@localhost", "core.repositoryformatversion": "1"}
+    excluded = (_read(source.common, EXCLUDE), _read("", seen.get("core.excludesfile", "")))
+    git = Git(tree.path, tree.git_dir, (source.common, *tree.borrowed[1:]), (tree.path,), seconds=source.seconds)
+    git.init(tree.branch, format_of(commit))
+    for name, content in {
+        os.path.join("objects", "info", "alternates"): "".join(f"{quoted(path)}\n" for path in tree.borrowed).encode(),
+        EXCLUDE: b"\n".join(filter(None, excluded)),
+        SHALLOW: _read(source.common, SHALLOW),
+        SPARSE: _read(source.git_dir, SPARSE),
+    }.items():
+        if content is not None:
+            path = Path(tree.git_dir, name)
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
+    git.steps(
+        *(step("config", name, value) for name, value in taken_over.items()),
+        step("update-ref", f"refs/heads/{tree.branch}", commit),
+        step("reset", "--quiet", "--hard"),
+    )
 
 
-def adopt(tree: Tree, origin: Origin) -> Tree:
-    """Give a worktree that is linked to its origin's repository its own repository; its files stay. Raises GitFailed.
+def without_login(address: str) -> str:
+    """Return the address of a remote without a name and password that stand in it."""
+    return LOGIN.sub(r"\1", address)
 
-    The git directory of the linked one is the operator's; the content of the worktree's `.git` is not used.
-    """
-    common = repository_of(tree)
-    own = replace(tree, git_dir=os.path.join(tree.path, ".git"), origin_git_dir=origin.git_dir, borrowed=origin.objects)
-    if not Path(tree.git_dir).is_dir() and Path(own.git_dir).is_dir():
-        return own  # a crash came before that was recorded
-    with _at_work(tree), alone(origin.common):
-        git = Git(common, tree.git_dir, (common,))
-        head = git.line("rev-parse", "--verify", "HEAD^{commit}")
-        tip = git.commit_of(f"refs/heads/{tree.branch}") or head
-        foreign_files.remove(own.git_dir)
-        _create(own, tip, head, CREATE + "git read-tree HEAD\n")
-        if origin.common != common:  # it was made from a worktree, which now holds the branch
-            origin.writing().run("update-ref", f"refs/heads/{tree.branch}", tip)
-        foreign_files.remove(tree.git_dir)
-        if origin.common != common:
-            Git(common, common, (), (common,)).run("update-ref", "-d", f"refs/heads/{tree.branch}")
-    return own
+
+def _read(directory: str, name: str) -> bytes | None:
+    """Return a file of a git directory; None if there is none."""
+    return foreign_files.beginning(os.path.join(directory, name), CONFIG_BYTES)
 
 
 def in_place(directory: str, since: datetime) -> Tree:
@@ -475,89 +321,216 @@ def in_place(directory: str, since: datetime) -> Tree:
 def survey(tree: Tree, unchanged: Sequence[str] = ()) -> Survey:
     """Return what the merge of a worktree changes, or what changed in a project's directory since its base, and which
     of the paths `unchanged` are among that. Raises GitFailed."""
-    values = {
-        "COMPARE": COMPARE,
-        "MOST": str(MOST_SUBJECTS),
-        "MOST_NAMING": str(MOST_NAMING),
-        "SUBJECTS": str(SUBJECT_BYTES),
-        "TEXTS": str(TEXT_BYTES),
-        "NAMES": str(NAMES_BYTES),
-        "RECORDS": str(RECORDS_BYTES + 1),
-        "UNCHANGED": "\n".join(unchanged),
-    }
-    largest = 4 * NAMES_BYTES + RECORDS_BYTES + SUBJECT_BYTES + TEXT_BYTES + DIFF_BYTES
+    if tree.origin == tree.path:
+        since = [] if tree.base in EMPTY.values() else [f"^{tree.base}"]
+        with _at_work(tree), TemporaryDirectory(prefix="nexus-git-", ignore_cleanup_errors=True) as made:
+            work = _in_place(tree, made)
+            shown = replace(tree, borrowed=(made, *tree.borrowed))
+            return _facts(shown, work, Outcome("merged", tree.base, work.content), since, unchanged)
     with _at_work(tree):
-        if tree.origin == tree.path:
-            since = "" if tree.base in EMPTY.values() else f"^{tree.base}"
-            reading = (tree.path,) if tree.is_own else (tree.path, tree.source.common)
-            values |= {"BASE": tree.base, "SINCE": since, "MESSAGE": "Facts"}
-            steps = LOOK + ADD + IN_PLACE + FACTS
-            return _survey(_script(tree, steps, reading=reading, writing=(), largest=largest, **values))
-        return _survey(_with_outcome(tree, BROUGHT + FACTS, values, largest=largest))
+        work = _fetched(tree, f"Work of {tree.branch}")
+    outcome = _outcome(tree, work.commit)
+    return _facts(tree, work, outcome, [f"^{outcome.target}", f"^{tree.base}"], unchanged)
 
 
-def _with_outcome(
-    tree: Tree, steps: str, values: Mapping[str, str], *, writing: tuple[str, ...] = (), largest: int = NAMES_BYTES
-) -> Said:
-    """Run a script on what the target of a worktree will be. Raises GitFailed."""
-    target = tree.source.head()
-    commit, head, pack = _packed(tree, LOOK, ADD, PACK, KNOWN=f"{tree.base} {target}")
-    values = {
-        **values,
-        "TARGET": target,
-        "COMMIT": commit,
-        "HEAD": head,
-        "BASE": tree.base,
-        "SINCE": f"^{target} ^{tree.base}",
-        "BRANCH": tree.branch,
-        "REPOSITORY": tree.source.common,
-        "OWN": tree.source.git_dir,
-        "TOP": tree.source.top,
-        "FORMAT": format_of(tree.base),
-        "OBJECTS": alternates(tree.borrowed),
-        "MERGE": MERGE,
-        "MOST_OTHERS": str(MOST_OTHERS),
-    }
-    git = replace(tree.source.reading(), writing=writing)
-    return git.script(FRESH + RECEIVE + APART + IMPORT + OUTCOME + steps, values, input=pack, largest=largest)
+class Work(NamedTuple):
+    """What a worktree holds: the commit that its HEAD is at, git's id of its content, and a commit of that, which is
+    the same where nothing is uncommitted."""
+
+    head: str
+    content: str
+    commit: str
 
 
-def _survey(said: Said) -> Survey:
-    *lines, rest = said.output.split(b"\n", 6)
-    parts = list[bytes]()
-    while len(parts) < 7:
-        size, _, rest = rest.partition(b"\n")
-        if not size.isdigit():
-            raise GitFailed("git did not say what changed")
-        parts.append(rest[: int(size)])
-        rest = rest[int(size) :]
-    state, head, uncommitted, base, content, commits = [line.decode() for line in lines]
-    merged, brought, touched, subjects, naming, stat, raw = parts
-    more = len(raw) > RECORDS_BYTES
-    cut = more or said.cut or len(rest) > DIFF_BYTES
-    diff = rest[:DIFF_BYTES].decode(errors="replace")
+def _committed(git: Git, message: str) -> Work:
+    """Commit what a work tree holds, in its own repository and on no branch. Raises GitFailed."""
+    ids = replace(git, copies_index=True).steps(
+        step("rev-parse", "HEAD^{commit}", "HEAD^{tree}"),
+        Step(
+            ("ls-files", "-z", "--others", "--modified", "--exclude-standard"),
+            largest=RECORDS_BYTES,
+            most_bytes=MOST_BYTES,
+        ),
+        step("add", "--all", "--", "."),
+        step("write-tree"),
+        step("commit-tree", "-p", "HEAD", "-m", message, 3),
+    )
+    head, tree = ids[0].line.split()
+    content, commit = ids[3].line, ids[4].line
+    for each in (head, tree, content, commit):
+        if format_of(each) != format_of(tree) or not set(each) <= set("0123456789abcdef"):
+            raise GitFailed("git did not say which commit it holds")
+    return Work(head, content, head if content == tree else commit)
+
+
+def _enclosed(tree: Tree) -> Git:
+    """Return git in a worktree, in a sandbox with nothing else of the machine. Raises GitFailed."""
     try:
-        diff, files = unified_diff.shown(diff, unified_diff.changed_files(raw), cut)
+        mode = os.lstat(tree.git_dir).st_mode
+    except OSError:
+        raise GitFailed(f"there is no repository in {tree.path}") from None
+    if not stat.S_ISDIR(mode):
+        raise GitFailed("its .git is not its own directory any more")
+    seen = operators_settings()
+    files = tuple(value for name, value in seen.items() if name == "core.excludesfile")
+    seconds = tree.source.seconds
+    git = Git(tree.path, tree.git_dir, tree.borrowed, (tree.path,), files, {**NEUTRAL, **seen}, seconds=seconds)
+    git = git.without_programs()
+    if stat.S_ISDIR(_mode(os.path.join(tree.git_dir, "lfs", "objects"))):
+        # What git-lfs has fetched is no change, as long as the pointer in HEAD is of it.
+        program = shlex.join((sys.executable, "-I", "-S", lfs_pointer.__file__))
+        git = replace(git, config={**git.config, "filter.lfs.clean": f"{program} %f"})
+    return git
+
+
+def _mode(path: str) -> int:
+    with suppress(OSError):
+        return os.lstat(path).st_mode
+    return 0
+
+
+def _in_place(tree: Tree, made: str) -> Work:
+    """Commit what a person's work tree holds, into the object directory `made`. Raises GitFailed."""
+    git = replace(tree.source.reading(), writing=(made,), objects=made, borrowed=tree.borrowed)
+    return _committed(git, "Facts")
+
+
+def _fetched(tree: Tree, message: str, *, moves: bool = False) -> Work:
+    """Commit what a worktree holds, and fetch that into its origin. `moves`: its own branch and index move to it, too.
+    Raises GitFailed."""
+    git = _enclosed(tree)
+    work = _committed(git, message)
+    about = "--format=%(objectname) %(tree) %(parent)"
+    known, *of = tree.source.writing().line("for-each-ref", about, tree.work_ref).split() or [""]
+    if not moves and (known == work.commit or of == [work.content, work.head]):
+        return work._replace(commit=known)
+    steps = [step("update-ref", WORK, work.commit)]
+    if moves and work.commit != work.head:
+        # Its index follows, unless a git of the agent, at work or killed, left a lock: then it shows old changes.
+        steps += [
+            step("update-ref", "-m", message, "HEAD", work.commit, work.head),
+            step("reset", "--quiet", expect=ANY),
+        ]
+    git.steps(*steps)
+    _fetch(tree, [f"+{WORK}:{tree.work_ref}"], WORK)
+    if tree.source.writing().commit_of(tree.work_ref) != work.commit:
+        raise Busy(BUSY)
+    return work
+
+
+def _fetch(tree: Tree, what: Sequence[str], shown: str = "") -> None:
+    """Let the origin fetch refs of a worktree from a `git upload-pack` in that worktree's sandbox, which shows
+    `shown` alone, or all. Raises GitFailed.
+
+    Every object is checked, and that everything exists that the commits refer to.
+    """
+    hidden = {"transfer.hideRefs": "refs/", "uploadpack.hideRefs": f"!{shown}"} if shown else {}
+    git = _enclosed(tree)
+    sends = replace(git, reading=(tree.path, *tree.borrowed), writing=(), config={**git.config, **hidden})
+    config = {**NEUTRAL, "fetch.fsckObjects": "true", "fetch.unpackLimit": "1", "protocol.fd.allow": "always"}
+    takes = replace(tree.source.writing(), config=config, largest_file=PACK_BYTES, protocols="fd")
+    with alone(tree.source.common), sends.serving(("git", "upload-pack", "--strict", tree.git_dir)) as (reads, writes):
+        options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance")
+        try:
+            takes.steps(step("fetch", *options, f"fd::{reads},{writes}", *what), fds=(reads, writes))
+        except GitFailed as error:
+            if "index-pack" in str(error) and "fsck" not in str(error):
+                raise GitFailed(f"what it changed is over {PACK_BYTES} bytes, packed, or not whole") from None
+            raise
+
+
+class Outcome(NamedTuple):
+    """What the target of a worktree will be: `content`, compared with the commit `since`. What cannot be merged is
+    compared since the two parted."""
+
+    state: str
+    since: str
+    content: str
+    target: str = ""
+    conflicts: Sequence[str] = ()
+
+
+def _outcome(tree: Tree, commit: str) -> Outcome:
+    """Merge a commit in the origin onto its target, outside of every work tree. Raises GitFailed."""
+    git = tree.source.reading()
+    target = tree.source.head()
+    if git.run("merge-base", "--is-ancestor", tree.base, target, expect=(0, 1)).code:
+        state, conflicts = "rewritten", list[str]()
+    else:
+        content, conflicts = merged_tree(tree.source.git(), target, commit)
+        if not conflicts:
+            return Outcome("merged", target, content or git.line("rev-parse", f"{target}^{{tree}}"), target)
+        state = "conflict"
+    since = git.run("merge-base", target, commit, expect=(0, 1)).line or tree.base
+    content = git.line("rev-parse", f"{commit}^{{tree}}")
+    return Outcome(state, since, content, target, [_shown(name) for name in conflicts])
+
+
+def _facts(tree: Tree, work: Work, outcome: Outcome, since: Sequence[str], unchanged: Sequence[str]) -> Survey:
+    """Describe a change. Raises GitFailed.
+
+    git reads the objects alone: a repository of ours has no configuration and no attributes of others, and a tree
+    cannot hide its own lines from the diff and its numbers.
+    """
+    objects = tree.borrowed
+    git = Git(objects[0], "", objects, apart=format_of(work.head), borrowed=objects, seconds=tree.source.seconds)
+    between, log = (outcome.since, outcome.content), ("log", "--no-show-signature", "-z")
+    said = git.steps(
+        step("rev-list", "--count", work.head, *since),
+        step(*log, f"--max-count={MOST_SUBJECTS}", "--format=%s", work.head, *since, largest=SUBJECT_BYTES),
+        step(
+            *(*log, f"--max-count={MOST_NAMING}", "--first-parent", "--fixed-strings", "--grep=msg_", "--format=%H %B"),
+            *(work.head, *since),
+            largest=TEXT_BYTES,
+        ),
+        step(*DIFF, "--shortstat", *between),
+        step(*DIFF, "--raw", "--numstat", "-z", *between, largest=RECORDS_BYTES),
+        step(*DIFF, *between, largest=DIFF_BYTES),
+        *(step(*DIFF, "--quiet", *between, "--", f":(top,literal){path}", expect=(0, 1)) for path in unchanged),
+    )
+    count, subjects, naming, stat, raw, diff, *touched = said
+    cut = raw.cut or diff.cut
+    try:
+        text, files = unified_diff.shown(
+            diff.output.decode(errors="replace"), unified_diff.changed_files(raw.output), cut
+        )
     except unified_diff.Mismatch as error:
         raise GitFailed(str(error)) from None
     return Survey(
-        state,
-        head,
-        bool(uncommitted),
-        base,
-        content,
-        int(commits),
-        sorted(set(_names(merged)[1:])),
-        [(int(count), branch) for count, branch in (line.split(" ", 1) for line in brought.decode().splitlines())],
-        _names(touched),
-        _names(subjects),
-        [(commit, text) for commit, _, text in (each.partition(" ") for each in _names(naming))],
-        stat.decode(errors="replace").strip(),
+        outcome.state,
+        work.head,
+        work.commit != work.head,
+        outcome.since,
+        outcome.content,
+        int(count.line),
+        sorted(set(outcome.conflicts)),
+        _brought(tree, work, outcome) if tree.origin != tree.path else [],
+        [path for path, one in zip(unchanged, touched, strict=True) if one.code],
+        _names(subjects.output),
+        [(commit, text) for commit, _, text in (each.partition(" ") for each in _names(naming.output))],
+        stat.line,
         files,
-        more,
-        diff,
+        raw.cut,
+        text,
         cut,
+        work.commit,
     )
+
+
+def _brought(tree: Tree, work: Work, outcome: Outcome) -> list[tuple[int, str]]:
+    """Return how many commits of some work other agents' branches have, too. Raises GitFailed."""
+    git = tree.source.writing()
+    own = set(git.line("rev-list", f"--max-count={MOST_OWN}", work.commit, f"^{outcome.target}").split())
+    listed = (f"--no-merged={outcome.target}", f"--count={MOST_OTHERS}", "--sort=-committerdate")
+    named = git.line("for-each-ref", *listed, "--format=%(refname)", "refs/heads/nexus/").splitlines()
+    others = [ref for ref in named if ref != f"refs/heads/{tree.branch}"]
+    said = (
+        git.steps(*(step("rev-list", f"--max-count={MOST_OWN}", ref, f"^{outcome.target}") for ref in others))
+        if own
+        else []
+    )
+    counts = [len(own & set(each.line.split())) for each in said]
+    return [(count, ref.removeprefix("refs/heads/")) for count, ref in zip(counts, others, strict=False) if count]
 
 
 @dataclass(frozen=True)
@@ -576,33 +549,46 @@ class Unsaved(GitFailed):
         self.field, self.names = field, list(names)
 
 
-def _losses(tree: Tree) -> Losses:
+def _losses(tree: Tree, work: Work) -> Losses:
     """Return what the removal of a worktree would take. Raises GitFailed."""
-    said = _script(
-        tree,
-        LOOK,
-        ADD,
-        LOSSES,
-        reading=(tree.path,),
-        writing=(),
-        TARGET=tree.source.head(),
-        MOST=str(MOST_COMMITS),
-        MESSAGE="x",
+    target = tree.source.head()
+    log = ("log", f"--max-count={MOST_COMMITS}", "--no-show-signature", "--format=%h %s", "-z")
+    every = (f"--exclude={WORK}", f"--exclude={STASHES}/*", "--exclude=refs/stash", "--all", "HEAD")
+    names, commits, stashes, refs, ignored = _enclosed(tree).steps(
+        step(*DIFF, "--name-only", "-z", work.head, work.content),
+        step(*log, *every, "--not", target),
+        step("stash", "list", "-z", "--format=%h %s"),
+        step("for-each-ref", f"--count={MOST_REFS + 1}", "--format=%(refname)", "refs/heads", "refs/tags"),
+        step("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"),
     )
-    found: dict[str, list[str]] = {"/file": [], "/commit": [], "/repository": [], "/lfs": [], "/ignored": []}
-    kind = found["/file"]
-    for name in said.output.split(b"\0")[:-1]:
-        kind = found.get(os.fsdecode(name), kind)
-        if not name.startswith(b"/"):
-            kind.append(os.fsdecode(name))
-    changes = [*found["/file"], *(f"commit {commit}" for commit in found["/commit"])]
-    lost = [f"the repository {Path(name).parent}" for name in found["/repository"]]
+    changes = [*_raw_names(names), *(f"commit {each}" for each in (*_raw_names(commits), *_raw_names(stashes)))]
+    bounds, lost = Bounds(MOST_ENTRIES), list[str]()
     kept = Path(tree.source.common, "lfs", "objects")
-    lost += [f"the LFS object {Path(name).name}" for name in found["/lfs"] if not (kept / name).is_file()]
-    lost += [f"{name}, which is ignored" for name in found["/ignored"] if _is_large(os.path.join(tree.path, name))]
-    if said.cut:
+
+    def is_aside(path: str) -> bool:
+        if path.startswith(".git/"):
+            return not (LFS.startswith(f"{path}/") or path.startswith(LFS))
+        above, _, name = path.rpartition("/")
+        if is_repository := bool(above) and foreign_files.is_dot_git(name):
+            lost.append(f"the repository {above}")
+        return is_repository
+
+    with foreign_files.directory(tree.path) as top:
+        for path, _, entry in foreign_files.walk(top, bounds, is_aside):
+            if path.startswith(LFS):
+                lost += [] if (kept / path.removeprefix(LFS)).is_file() else [f"the LFS object {entry.name}"]
+            elif not path.startswith(".git/"):
+                is_aside(path)  # a file that leads to a repository
+    lost += [f"{name}, which is ignored" for name in _raw_names(ignored) if _is_large(os.path.join(tree.path, name))]
+    if names.cut or ignored.cut or bounds.missed or bounds.reached is not None:
         lost.append("more than can be listed")
+    if len(refs.line.splitlines()) > MOST_REFS:
+        lost.append(f"its branches and tags beside {MOST_REFS}")
     return Losses([_shown(name) for name in changes], [_shown(name) for name in lost])
+
+
+def _raw_names(said: Said) -> list[str]:
+    return [name for name in os.fsdecode(said.output).split("\0") if name]
 
 
 def _shown(name: str) -> str:
@@ -659,12 +645,11 @@ def sweep(leaving: Path) -> None:
 
 
 def _saved(tree: Tree, message: str, changes_too: bool, lost_too: bool) -> bool:
-    """Put a worktree's work under its ref in the origin; return whether there was any. Raises Unsaved."""
+    """Let refs of the origin keep a worktree's work; return whether there was any. Raises Unsaved."""
     try:
-        if not tree.is_own:
-            raise GitFailed("it is linked to a repository that is gone")
-        found = _losses(tree)
-    except GitFailed as error:
+        work = _committed(_enclosed(tree), message)
+        found = _losses(tree, work)
+    except (GitFailed, OSError) as error:
         if lost_too:
             return True
         raise Unsaved(f"its content cannot be read ({error}), so nothing of it can be kept", "lost_too") from None
@@ -674,36 +659,35 @@ def _saved(tree: Tree, message: str, changes_too: bool, lost_too: bool) -> bool:
         raise Unsaved("it holds what git cannot keep", "lost_too", found.lost)
     if found.changes:
         try:
-            commit, _, pack = _packed(tree, LOOK, ADD + GATHER, PACK, KNOWN=_known(tree), MESSAGE=message)
-            with alone(tree.source.common):
-                values = {
-                    "REPOSITORY": tree.source.common,
-                    "COMMIT": commit,
-                    "BASE": tree.base,
-                    "REF": tree.kept_ref,
-                    "MESSAGE": message,
-                }
-                steps = RECEIVE + IMPORT + CHECK_DIRECTORIES + HOLD
-                tree.source.writing().script(steps, values, input=pack)
+            _save(tree, work)
         except GitFailed as error:
             if not lost_too:
                 raise Unsaved(f"its changes cannot be kept ({error})", "lost_too", found.changes) from None
     return bool(found.changes)
 
 
+def _save(tree: Tree, work: Work) -> None:
+    """Fetch all branches, tags and stashes of a worktree, and what is uncommitted, to refs of their own. Raises
+    GitFailed."""
+    git, kept = _enclosed(tree), f"{DISCARDED}/{tree.name}"
+    stashes = git.run("stash", "list", f"--max-count={MOST_REFS}", "--format=%H").line.splitlines()
+    refs = {WORK: work.commit, **{f"{STASHES}/{number}": commit for number, commit in enumerate(stashes)}}
+    git.steps(step("update-ref", "--stdin", input="".join(f"update {ref} {to}\n" for ref, to in refs.items()).encode()))
+    _fetch(
+        tree,
+        [f"+{WORK}:{kept}/work", *(f"+refs/{kind}/*:{kept}/{kind}/*" for kind in ("heads", "tags", "nexus/stash"))],
+    )
+    _check_directories(tree, tree.source.writing().commit_of(tree.kept_ref))
+
+
 def _drop_branch(tree: Tree, is_kept: bool) -> None:
-    """Delete a worktree's branch in its origin, and its ref if that keeps nothing. A branch that somebody checked out,
-    or that has commits which nothing else has, stays. Raises GitFailed."""
-    common = tree.source.common if tree.is_own else repository_of(tree)
-    if not Path(common).is_dir():
+    """Delete a worktree's branch in its origin, and the refs that hold its base and work. A branch that somebody
+    checked out, or that has commits which nothing else has, stays. Raises GitFailed."""
+    if not Path(tree.source.common).is_dir():
         return
-    with alone(common):
-        if not tree.is_own:
-            with suppress(OSError):
-                foreign_files.remove(tree.git_dir)
-        git, branch = Git(common, common, tree.borrowed[1:], (common,)), f"refs/heads/{tree.branch}"
-        if not is_kept:
-            git.run("update-ref", "-d", tree.kept_ref)
+    with alone(tree.source.common):
+        git, branch = tree.source.writing(), f"refs/heads/{tree.branch}"
+        git.steps(*(step("update-ref", "-d", ref) for ref in (tree.base_ref, tree.work_ref)))
         tip = git.commit_of(branch)
         if tip and not git.line("for-each-ref", "--format=%(worktreepath)", branch):
             others = git.line("for-each-ref", "--count=2", "--contains", tip, "--format=%(refname)").split("\n")
@@ -715,12 +699,10 @@ def keep(tree: Tree, message: str) -> str:
     """Commit uncommitted changes, move the worktree's branch in its origin to that commit, and return it. Raises
     GitFailed."""
     with _at_work(tree):
-        commit, _, pack = _packed(tree, SAVE, ADD + ADVANCE, PACK, KNOWN=_known(tree), MESSAGE=message)
-        with alone(tree.source.common):
-            why = _receive(tree, commit, pack, message)
-    if why:
-        raise GitFailed(why)
-    return commit
+        work = _fetched(tree, message, moves=True)
+        if why := _branch_moved(tree, work.commit, message):
+            raise GitFailed(why)
+    return work.commit
 
 
 def merge(tree: Tree, message: str) -> Merge:
@@ -730,16 +712,47 @@ def merge(tree: Tree, message: str) -> Merge:
     that would overwrite uncommitted changes there. Raises GitFailed and leaves the origin unchanged then.
     """
     with _at_work(tree):
-        commit, _, pack = _packed(tree, SAVE, ADD + ADVANCE, PACK, KNOWN=_known(tree), MESSAGE=f"Work of {tree.branch}")
+        work = _fetched(tree, f"Work of {tree.branch}", moves=True)
+        _branch_moved(tree, work.commit, message)  # if it cannot move, the merge still has the commits
         with alone(tree.source.common):
-            _receive(tree, commit, pack, message)  # if the branch cannot move, the merge still has the commits
-            return _merged(tree.source.git(), commit, message)
+            git = tree.source.git()
+            target = git.line("rev-parse", "HEAD^{commit}")
+            content, conflicts = merged_tree(git, target, work.commit)
+            if conflicts or not content:
+                return Merge(None, [_shown(name) for name in conflicts])
+            commit = git.line("commit-tree", "-p", target, "-p", work.commit, "-m", message, content)
+            move(tree.source, commit, tree.branch)
+            return Merge(commit, [])
+
+
+def move(origin: Origin, commit: str, branch: str) -> None:
+    """Move the work tree of an origin, and the branch that it is on, to a commit that follows its own.
+
+    git does it in a process of its own, which outlives the hub, and refuses if that would overwrite uncommitted
+    changes. Raises Busy and GitFailed, and moves nothing then.
+    """
+    git = replace(origin.git(), outlives=True, seconds=MOVE_SECONDS)
+    try:
+        git.run("merge", "--quiet", "--ff-only", "--no-autostash", "--no-overwrite-ignore", commit)
+    except TookTooLong:
+        raise Busy(f"git still moves {origin.top}") from None
+    except GitFailed as error:
+        if _is_younger(os.path.join(origin.git_dir, "index.lock")):
+            raise Busy(f"git is at work in {origin.top}") from None
+        raise GitFailed(f"{error}; commit or stash what is there, then `git -C {origin.top} merge {branch}`") from None
+
+
+def _is_younger(lock: str) -> bool:
+    """Return whether a lock of git's is there, and not left over from a git that was killed."""
+    with suppress(OSError):
+        return time.time() - os.lstat(lock).st_mtime < STALE_SECONDS
+    return False
 
 
 def merged_tree(git: Git, onto: str, work: str) -> tuple[str, list[str]]:
     """Merge a commit onto another, outside of every work tree. Return git's id of the tree, which is empty if the merge
     changes nothing, and the files in conflict, whose names may hold surrogates. Raises GitFailed."""
-    said = git.run(*MERGE.split(), onto, work, expect=(0, 1))
+    said = git.run(*MERGE, onto, work, expect=(0, 1))
     content, *conflicts = [name.decode(errors="surrogateescape") for name in said.output.split(b"\0") if name]
     if said.code and not conflicts:
         raise GitFailed("git cannot merge it, and names no file in conflict")
@@ -748,25 +761,14 @@ def merged_tree(git: Git, onto: str, work: str) -> tuple[str, list[str]]:
     return content, sorted(set(conflicts))
 
 
-def _merged(git: Git, head: str, message: str) -> Merge:
-    target = git.line("rev-parse", "HEAD^{commit}")
-    content, conflicts = merged_tree(git, target, head)
-    if conflicts or not content:
-        return Merge(None, [_shown(name) for name in conflicts])
-    commit = git.line("commit-tree", "-p", target, "-p", head, "-m", message, content)
-    moving.move(git, commit)
-    return Merge(commit, [])
-
-
 def hand_in(tree: Tree, message: str, ref: str) -> str:
     """Commit uncommitted changes, bring all commits of the worktree's HEAD to its origin under a ref, and return the
     last one. Raises GitFailed."""
     with _at_work(tree):
-        commit, _, pack = _packed(tree, SAVE, ADD + ADVANCE, PACK, KNOWN=_known(tree), MESSAGE=message)
-        with alone(tree.source.common):
-            _receive(tree, commit, pack, message)  # if the branch cannot move, the ref still has the commits
-            tree.source.writing().run("update-ref", ref, commit)
-    return commit
+        work = _fetched(tree, message, moves=True)
+        _branch_moved(tree, work.commit, message)  # if it cannot move, the ref still has the commits
+        tree.source.writing().run("update-ref", ref, work.commit)
+    return work.commit
 
 
 @contextmanager
@@ -776,7 +778,7 @@ def scratch(origin: Origin, commit: str, name: str) -> Iterator[Tree]:
     tree = Tree(path, os.path.join(path, ".git"), "merged", commit, origin.top, origin.git_dir, origin.objects)
     try:
         Path(path).mkdir(mode=0o700, parents=True)
-        _create(tree, commit, commit, CREATE + CHECKOUT)
+        _create(tree, commit)
         yield tree
     finally:
         with suppress(OSError):
@@ -784,16 +786,12 @@ def scratch(origin: Origin, commit: str, name: str) -> Iterator[Tree]:
 
 
 @contextmanager
-def outcome(tree: Tree, content: str, name: str) -> Iterator[Tree]:
-    """Make a work tree of what the target of a worktree will be, and remove it at the end. The target's repository gets
-    nothing of it. Raises Busy if that is not `content`, as a survey found it, any more, and GitFailed."""
-    with scratch(tree.source, tree.source.head(), name) as made:
-        values = {"NEW_OBJECTS": os.path.join(made.git_dir, "objects"), "MESSAGE": f"Merge {tree.branch}"}
-        with _at_work(tree):
-            found, commit = _with_outcome(tree, COMMIT_OUTCOME, values, writing=(made.path,)).line.split()
-        if found != content:
-            raise Busy("the work, or the branch that it merges into, changed meanwhile")
-        Git(made.path, made.git_dir, made.borrowed, (made.path,)).run("reset", "--quiet", "--hard", commit)
+def outcome(tree: Tree, seen: Survey, name: str) -> Iterator[Tree]:
+    """Make a work tree of what the target of a worktree would be, as a survey found it, and remove it at the end.
+    Raises GitFailed."""
+    git = tree.source.writing()
+    commit = git.line("commit-tree", "-p", seen.base, "-p", seen.work, "-m", f"Merge {tree.branch}", seen.content)
+    with scratch(tree.source, commit, name) as made:
         yield made
 
 
@@ -809,68 +807,48 @@ def content_of(tree: Tree, commit: str) -> str:
     return tree.source.writing().line("rev-parse", "--verify", f"{commit}^{{tree}}")
 
 
-def _known(tree: Tree) -> str:
-    """Return commits that the origin already has."""
-    tip = tree.source.writing().commit_of(f"refs/heads/{tree.branch}")
-    return f"{tree.base} {tree.source.head()} {tip}"
+def _branch_moved(tree: Tree, commit: str, message: str) -> str:
+    """Move a worktree's branch in its origin to a commit; return why it was not moved, if so. Raises GitFailed."""
+    _check_directories(tree, commit)
+    git, ref = tree.source.writing(), f"refs/heads/{tree.branch}"
+    with alone(tree.source.common):
+        old = git.commit_of(ref)
+        if old and (place := git.line("for-each-ref", "--format=%(worktreepath)", ref)):
+            return f"{tree.branch} is checked out at {place}"
+        if old and git.run("merge-base", "--is-ancestor", old, commit, expect=(0, 1)).code:
+            return (
+                f"{tree.branch} has commits there that the worktree does not have; rename or delete that branch first"
+            )
+        git.run("update-ref", "-m", message, ref, commit, old or "0" * len(commit))
+    return ""
 
 
-def _packed(tree: Tree, objects: str, *steps: str, **values: str) -> tuple[str, str, bytes]:
-    """Return the commit of a worktree's content, its HEAD, and a pack of what its origin lacks. Raises GitFailed."""
-    changes = objects == SAVE
-    reading, writing = ((), (tree.path,)) if changes else ((tree.path,), ())
-    values = {"MESSAGE": f"Work of {tree.branch}", **values}
-    said = _script(tree, objects, *steps, reading=reading, writing=writing, largest=PACK_BYTES, **values)
-    if said.cut:
-        raise GitFailed(f"what it changed is over {PACK_BYTES} bytes, packed")
-    line, _, pack = said.output.partition(b"\n")
-    commit, _, head = line.partition(b" ")
-    if {len(commit), len(head)} != {len(tree.base)} or not set(commit + head) <= set(b"0123456789abcdef"):
-        raise GitFailed("git did not say which commit it holds")
-    return commit.decode(), head.decode(), b"" if pack[8:12] == bytes(4) else pack  # the number of objects
-
-
-def _script(
-    tree: Tree,
-    *steps: str,
-    reading: tuple[str, ...],
-    writing: tuple[str, ...],
-    largest: int = NAMES_BYTES,
-    **values: str,
-) -> Said:
-    """Run a script on a worktree, in a sandbox with nothing else of the machine. Raises GitFailed."""
-    try:
-        mode = os.lstat(tree.git_dir).st_mode
-    except OSError:
-        raise GitFailed(f"there is no repository in {tree.path}") from None
-    if not stat.S_ISDIR(mode):
-        raise GitFailed("its .git is not its own directory any more")
-    values |= {
-        "TREE": tree.path,
-        "FORMAT": format_of(tree.base),
-        "OBJECTS": alternates(tree.borrowed),
-        "MOST_BYTES": str(MOST_BYTES),
-        "OWN_OBJECTS": _quoted(os.path.join(tree.git_dir, "objects")),
-    }
-    git = Git(tree.path, tree.git_dir, (*reading, *tree.borrowed), writing)
-    return git.script(FRESH + OPEN + "".join(steps), values, largest=largest)
-
-
-def _receive(tree: Tree, commit: str, pack: bytes, message: str) -> str:
-    """Put a pack into the origin's repository and move the worktree's branch; return why the branch was not moved, if
-    so.
-
-    Every object of the pack is checked, that everything the commit refers to exists, and that none of its new
-    directories is a repository. Raises GitFailed.
-    """
-    values = {
-        "REPOSITORY": tree.source.common,
-        "COMMIT": commit,
-        "BASE": tree.base,
-        "BRANCH": tree.branch,
-        "MESSAGE": message,
-    }
-    return tree.source.writing().script(RECEIVE + IMPORT + CHECK_DIRECTORIES + MOVE, values, input=pack).line
+def _check_directories(tree: Tree, commit: str) -> None:
+    """Check that no new directory of a commit is a repository to git, which then runs what its configuration says for
+    anybody who works there. Raises GitFailed."""
+    git = tree.source.writing()
+    said = git.run(
+        "diff-tree",
+        "-r",
+        "-t",
+        "-z",
+        "--no-renames",
+        "--name-only",
+        "--diff-filter=A",
+        tree.base,
+        commit,
+        largest=RECORDS_BYTES,
+    )
+    parts = [name.rpartition("/") for name in _raw_names(said)]
+    added = {directory for directory, _, name in parts if name in REPOSITORY}
+    added.discard("")
+    if said.cut or len(added) > MOST_DIRECTORIES:
+        raise GitFailed("it has too many new files to look at them all")
+    listed = git.steps(*(step("ls-tree", "-z", "--name-only", commit, "--", f"{path}/") for path in sorted(added)))
+    for path, one in zip(sorted(added), listed, strict=True):
+        head, objects, refs, common = (f"{path}/{name}" in _raw_names(one) for name in REPOSITORY)
+        if head and (common or (objects and refs)):
+            raise GitFailed(f"it has a directory that git takes for a repository, {path!r}; rename its HEAD")
 
 
 def take_away(tree: Tree) -> None:
@@ -881,17 +859,8 @@ def take_away(tree: Tree) -> None:
     if not Path(common).is_dir():
         return
     with alone(common):
-        for ref in (f"refs/heads/{tree.branch}", tree.kept_ref):
+        for ref in (f"refs/heads/{tree.branch}", tree.base_ref):
             tree.source.writing().run("update-ref", "-d", ref, tree.base, expect=(0, 1, 128))
-
-
-def repository_of(linked: Tree) -> str:
-    """Return the shared git directory of a worktree that is linked to its origin's repository. Raises GitFailed."""
-    path = Path(linked.git_dir)
-    back = first_line(path / "gitdir")
-    if path.parent.name != "worktrees" or (back and os.path.normpath(back) != os.path.join(linked.path, ".git")):
-        raise GitFailed(f"{path} is not the git directory of {linked.path}")
-    return str(path.parents[1])
 
 
 @contextmanager
@@ -968,21 +937,6 @@ def _lock(path: str) -> Iterator[Callable[[], bool]]:
         yield is_free
     finally:
         os.close(held)
-
-
-def format_of(commit: str) -> str:
-    """Return the object format of a repository, by one of its ids."""
-    return "sha1" if len(commit) == 40 else "sha256"
-
-
-def alternates(paths: tuple[str, ...]) -> str:
-    """Return directories in the form of GIT_ALTERNATE_OBJECT_DIRECTORIES."""
-    return ":".join(_quoted(path) for path in paths)
-
-
-def _quoted(path: str) -> str:
-    escaped = path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
 
 
 def _names(output: bytes) -> list[str]:

@@ -193,7 +193,7 @@ def _tested(
             why = f"{seen.why_not}; that branch is at {tree.source.head()}"
             criteria = [*(f"check:{each}" for each in commands), *(f"file:{path}" for path in files)]
             return [_receipt(criterion, False, why=why) for criterion in criteria]
-        with trees.outcome(tree, seen.content, f"{name}-{run.epoch}") as merged:
+        with trees.outcome(tree, seen, f"{name}-{run.epoch}") as merged:
             place = Place.of(merged, os.path.relpath(location.directory, tree.path))
             return _receipts(run, place, commands, files)
     except GitFailed as error:

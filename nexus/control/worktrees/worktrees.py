@@ -270,7 +270,7 @@ def emit(what: str, actor: Actor, row: PoolWorktree, moment: datetime, **payload
 
 def origins() -> list[Origin]:
     """Return the work trees on this machine that agents' worktrees merge into."""
-    found = {tree.origin: tree.source for tree in map(_of, _there()) if tree.is_own}
+    found = {tree.origin: tree.source for tree in map(_of, _there())}
     return [origin for origin in found.values() if Path(origin.top).is_dir()]
 
 
@@ -297,22 +297,12 @@ def _in_share(row: PoolWorktree, actor: Actor | None = None) -> Tree:
 
 
 def own(row: PoolWorktree, actor: Actor | None = None) -> Tree:
-    """Return the worktree of a row, for a call of `actor`, or of the hub's. One that an older version linked to its
-    origin's repository gets its own repository first.
-
-    Raises GitFailed.
-    """
+    """Return the worktree of a row, for a call of `actor`, or of the hub's. Raises GitFailed."""
     tree = _in_share(row, actor)
-    if tree.is_own:
-        return tree
-    above = PoolWorktree.objects.filter(path=row.origin).first()
-    if above is not None:
-        origin = own(above).as_origin
-    else:
-        objects = (str(Path(trees.repository_of(tree)) / "objects"),)
-        origin = Origin(row.origin, row.origin_git_dir, objects)
-    tree = trees.adopt(tree, origin)
-    PoolWorktree.objects.filter(pk=row.pk).update(**tree.as_kept)
+    if tree.git_dir != os.path.join(tree.path, ".git"):
+        raise GitFailed(
+            f"an old version linked it to its origin's repository; commit there, merge {tree.branch}, and discard it"
+        )
     return tree
 
 
