@@ -81,13 +81,6 @@ SENTENCES = {
     "pool.budget_spent": Sentence("A budget is spent, and lets no run begin: {budget}", "{count} budgets were spent"),
     "pool.resumed": Sentence("{pool_agent} is woken again", "{count} agents woken again"),
     "pool.option_set": Sentence("{actor} set {option} of {pool_agent}[ to {value}]", "{count} options set"),
-    "pool.repositories_set_aside": Sentence(
-        "{count} new git repositories where {pool_agent} writes were set aside", "new git repositories were set aside"
-    ),
-    "pool.repositories_unsafe": Sentence(
-        "Look for new repositories where {pool_agent} writes before you run git there: {why}",
-        "{count} times new git repositories could not be set aside",
-    ),
     "worktree.made": Sentence("{pool_agent} got a worktree on {branch}", "{count} worktrees made"),
     "worktree.queued": Sentence(
         "{actor} put {branch} of {pool_agent} into the merge lane of {into}",

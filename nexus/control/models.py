@@ -148,9 +148,6 @@ class PoolAgent(models.Model):
     may_end_server = models.BooleanField(default=False)  # an operator said so; when all may, the server ends
     last_iterations = models.PositiveIntegerField(default=0)  # of its latest turn
     halted = models.BooleanField(default=False)  # whether that turn was ended by the limit on iterations
-    # Git repositories that appeared where its programs write: the newest that were `set_aside`, and why others may
-    # be left, `unsafe`; null: nothing.
-    new_repositories = models.JSONField(null=True)
     entries_made = models.PositiveIntegerField(default=0)  # of its transcript: the next one's position
     entries_known = models.PositiveIntegerField(default=0)  # of those, the entries in the context
     session = models.JSONField(null=True)  # what its process told last of its session: `runners.acp_session`

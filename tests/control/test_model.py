@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from coordination.models import Event
 from coordination.services import workspaces
 from nexus.control import runners_file
 from nexus.control.agents import transcript, turns
@@ -21,7 +20,7 @@ from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.model import take
 from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import NexusError
-from nexus.core.waiting import READERS, WRITERS, in_thread
+from nexus.core.waiting import WRITERS, in_thread
 from tests.acceptance.hub import START_SECONDS
 from tests.control.openai_server import (
     KEY,
@@ -180,9 +179,7 @@ async def test_it_runs_a_program_only_when_a_person_allows_it(stage: Stage, tmp_
 
 
 @pytest.mark.usefixtures("starts_processes")
-async def test_a_program_that_it_runs_is_in_the_sandbox_and_a_repository_that_it_makes_is_set_aside(
-    stage: Stage, tmp_path: Path
-) -> None:
+async def test_a_program_that_it_runs_is_in_the_sandbox(stage: Stage, tmp_path: Path) -> None:
     if not sandbox.state().works:
         pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
     home, secret, mine = tmp_path / "home", tmp_path / "secret", tmp_path / "mine"
@@ -191,18 +188,13 @@ async def test_a_program_that_it_runs_is_in_the_sandbox_and_a_repository_that_it
     for file in (secret, home / "rpc.token"):
         file.write_text("s3cret")
     lead = Stage(await in_thread(WRITERS, lambda: created("lead", mine, "trusted")))
-    lead.decisions = [Decision(True), Decision(True)]
+    lead.decisions = [Decision(True)]
     look = calls(("run", {"command": f"echo $HOME; touch made; cat {secret} {home}/rpc.token || env"}))
-    begin = calls(("run", {"command": "git init -q new; echo made"}))
-    with scripted(look, begin, says("ok")) as (_server, url):
+    with scripted(look, says("ok")) as (_server, url):
         await lead.take(small(url), "Run")
-    looked, began = [text for role, text in await lead.said() if role == "tool"]
+    [looked] = [text for role, text in await lead.said() if role == "tool"]
     assert f"[exit 0]\n{home}/pool/{lead.agent.pk}\n" in looked and "s3cret" not in looked
     assert (mine / "made").exists()
-    (aside,) = (mine / "new").iterdir()
-    assert began == f"[exit 0]\n[a new repository was set aside as {aside}]\nmade\n"
-    event = await in_thread(READERS, lambda: Event.objects.get(type="pool.repositories_set_aside"))
-    assert (event.payload["agent_id"], event.payload["paths"]) == ("lead", [str(aside)])
 
 
 async def test_it_stops_a_model_that_calls_tools_without_end(stage: Stage) -> None:

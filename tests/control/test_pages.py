@@ -251,15 +251,6 @@ def test_it_shows_turns_by_what_comes_next_and_why_the_others_ended(lead: PoolAg
     assert "the model said 500" in listed and listed.count('id="stop-') == 3
 
 
-def test_it_shows_the_repositories_that_were_set_aside(lead: PoolAgent, browser: Browser) -> None:
-    assert re.search(r'id="new-repositories"[^>]* hidden', page_of(browser, lead))
-    told = {"set_aside": ["/shop/new/.git.by-agent-1"], "unsafe": "no time"}
-    PoolAgent.objects.update(new_repositories=told)
-    page = page_of(browser, lead)
-    listed = page[page.index('id="new-repositories"') :].split("</section>")[0]
-    assert "hidden" not in listed and "/shop/new/.git.by-agent-1</bdi>" in listed and "no time" in listed
-
-
 def test_it_shows_an_agent_that_ended_and_lets_nobody_act_on_it(lead: PoolAgent, browser: Browser) -> None:
     send("lead", "one")
     settle(take())

@@ -13,7 +13,7 @@ import pytest
 from nexus.control.models import PoolAgent
 from nexus.control.permissions import rules
 from nexus.control.permissions.rules import Permissions, Preset
-from nexus.control.runners import new_repositories, repositories, sandbox
+from nexus.control.runners import repositories, sandbox
 from nexus.control.runners.base import RunnerFailed
 from tests.control.test_worktrees import does
 from tests.git import git
@@ -83,23 +83,15 @@ def project(template: Path, tmp_path: Path) -> Path:
 def agent_does(place: Path, command: str, *paths: Path, cwd: Path | None = None) -> str:
     """What an agent in the sandbox says that writes below these paths."""
     permissions = Permissions(Preset.TRUSTED, str(cwd or place), tuple(map(str, paths or (place,))))
-    watch = new_repositories.begin("pag_1", permissions, None)
     fixed = repositories.fixed(permissions, None)
     line = ["sh", "-c", f"cd {place}; {command}; echo done"]
     wrapped = sandbox.wrap(line, permissions, network=False, cwd=str(place), fixed=fixed.mounts())
     done = subprocess.run(wrapped, capture_output=True, text=True, check=False)
-    if watch is not None:
-        watch.look()
-        watch.over()
     assert done.stdout.endswith("done\n"), done.stderr
     return done.stdout + done.stderr
 
 
 EVIL = "$PWD/evil.sh"
-NEW = (  # a repository with a commit, so that `git add` takes it for a submodule
-    "git init -q new; git -C new -c user.name=a -c user.email=a@a commit -q --allow-empty -m x; "
-    f"git -C new config core.fsmonitor {EVIL}"
-)
 ATTACKS = {
     "a monitor": f"git config core.fsmonitor {EVIL}; printf '[core]\\nfsmonitor = {EVIL}\\n' >> .git/config",
     "a hook": "git config core.hooksPath .git/hooks; cp evil.sh .git/hooks/pre-commit; "
@@ -127,16 +119,6 @@ ATTACKS = {
     "another repository": "cd vendor/library; git config core.fsmonitor ../../evil.sh",
     "another repository moved": "mv vendor old; mkdir -p vendor; cp -r old/library vendor/library; "
     "git -C vendor/library config core.fsmonitor $PWD/evil.sh; git init -q vendor/library",
-    "a new repository": NEW,
-    "a new repository that was removed before": f"{NEW}; mv new/.git a; mv a new/.git",
-    "a new repository in a directory that cannot be listed": f"{NEW}; chmod 311 new",
-    "a new repository in a directory that cannot be written": f"{NEW}; chmod 555 new",
-    "a new repository below one that cannot be listed": f"mkdir -p a/b; {NEW}; mv new a/b; chmod 311 a/b a",
-    "a new repository behind a link": f"{NEW}; mv new/.git other; ln -s ../other new/.git",
-    "a new repository behind a file": f"{NEW}; mv new/.git other; echo gitdir: ../other > new/.git",
-    "a new repository with a hostile name": f"{NEW}; mv new \"$(printf 'a\\n\\377 *[x]')\"",
-    "a new repository among pipes": f"{NEW}; mkfifo new/pipe new/HEAD HEAD commondir",
-    "a new repository that is moved into a place of an old one": f"{NEW}; rm -rf vendor/library; mv new vendor/library",
     "attributes": "echo '* filter=other diff=other merge=other' > .gitattributes; "
     "git config filter.other.clean ./evil.sh",
 }

@@ -74,11 +74,6 @@ class TokensRow(TypedDict):
     remaining: int
 
 
-class NewRepositories(TypedDict):
-    set_aside: Annotated[list[str], Field(description="The newest 20, by their new names.")]
-    unsafe: Annotated[str, Field(description="Why the last look for others failed; empty when it did not.")]
-
-
 class ChoiceRow(TypedDict):
     value: str
     name: str
@@ -127,9 +122,6 @@ class ContextRow(TypedDict):
     last_iteration_count: int
     max_tool_iterations: int
     session: NotRequired[Annotated[SessionRow, Field(description="What its process told last of its session.")]]
-    new_repositories: NotRequired[
-        Annotated[NewRepositories, Field(description="Git repositories that appeared where its programs write.")]
-    ]
 
 
 class PoolMessageRow(TypedDict):

@@ -43,7 +43,7 @@ from nexus.control.faults import Fault, FaultKind
 from nexus.control.models import Cause, Entry, Role, TurnStatus
 from nexus.control.permissions import rules
 from nexus.control.permissions.rules import Action
-from nexus.control.runners import acp_session, bus, new_repositories, processes, sandbox
+from nexus.control.runners import acp_session, bus, processes, sandbox
 from nexus.control.runners.acp_client import PoolClient, Terminals, storable
 from nexus.control.runners.acp_transport import BoundedLines
 from nexus.control.runners.base import RunnerFailed, Scene, Secrets, in_share, secret_values
@@ -93,11 +93,7 @@ async def take(runner: Acp, scene: Scene) -> Ended:
     state = await in_share(scene.agent, sandbox.state)
     sandbox.check(runner)
 
-    async def run(launch: Launch, key: str) -> Ended:
-        async with new_repositories.watched(scene.agent):
-            return await _take(launch, key)
-
-    return await recorded(runner, scene, run, is_confined=state.works)
+    return await recorded(runner, scene, _take, is_confined=state.works)
 
 
 async def recorded(

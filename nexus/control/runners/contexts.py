@@ -72,8 +72,6 @@ def context(agent: PoolAgent) -> ContextRow:
     }
     if agent.session is not None:
         row["session"] = session(agent)
-    if agent.new_repositories is not None:
-        row["new_repositories"] = agent.new_repositories
     return row
 
 

@@ -24,7 +24,6 @@ from nexus.control.agents.waking import WakeWatch
 from nexus.control.config import ControlSettings
 from nexus.control.models import HUB, Incarnation, Turn
 from nexus.control.permissions.rules import reserve
-from nexus.control.runners.new_repositories import look_after_crash
 from nexus.control.runners_file import runners
 from nexus.control.worker.execution import Report, RunningTurn, to_nobody
 from nexus.control.worker.store_access import ExclusiveRole, await_exclusive_role, stored
@@ -138,7 +137,6 @@ class Worker:
                 return
         try:
             await stored(self._begin, math.inf, twice=True)
-            await in_thread(SLOW, look_after_crash)  # before another program could hide new repositories
             self._loop = asyncio.get_running_loop()
             turns.queued.connect(self._queued_here)
             tidying = (

@@ -22,7 +22,7 @@ from nexus.control.models import TITLE_LENGTH, PoolAgent
 from nexus.control.permissions import rules
 from nexus.control.permissions.members import PROJECT_PARAMETER
 from nexus.control.permissions.rules import Action, Kind, Permissions, Preset, Verdict
-from nexus.control.runners import new_repositories, processes, sandbox
+from nexus.control.runners import processes, sandbox
 from nexus.control.runners.base import RunnerFailed, Scene, in_share
 from nexus.control.runners.tools import files, searching
 from nexus.control.runners.tools.files import ToolFailed, ToolRefused, check_tool, on_disk, resolved
@@ -231,7 +231,6 @@ def _is_known(project: str) -> bool:
 
 LINES, MOST_LINES = 2_000, 20_000
 MOST_SECONDS = 3_600  # of a program
-MOST_NOTES = 20  # about renamed repositories
 
 Path = Annotated[str, Field(min_length=1, max_length=4096, description="Relative ones: below your directory.")]
 
@@ -367,14 +366,12 @@ async def _run(scene: Scene, p: Run) -> str:
         f"{p.command}\n\nin {scene.agent.cwd}",
     )
     try:
-        async with new_repositories.watched(scene.agent) as aside:
-            line, env = await in_share(scene.agent, partial(_confined, scene, ["/bin/sh", "-c", p.command]))
-            ran = await run_program(scene.agent.permissions, line, env=env, seconds=p.timeout_seconds)
+        line, env = await in_share(scene.agent, partial(_confined, scene, ["/bin/sh", "-c", p.command]))
+        ran = await run_program(scene.agent.permissions, line, env=env, seconds=p.timeout_seconds)
     except RunnerFailed as failed:
         raise ToolFailed(f"The program cannot be started: {failed}.") from None
     how = f"ended: {ran.why}" if ran.why else f"exit {ran.code}"
-    notes = [f"[a new repository was set aside as {path}]" for path in aside[:MOST_NOTES]]
-    return "\n".join([f"[{how}]", *notes, ran.output])
+    return f"[{how}]\n{ran.output}"
 
 
 def _confined(scene: Scene, command: list[str]) -> tuple[list[str], dict[str, str]]:

@@ -27,7 +27,7 @@ from pydantic import ValidationError
 
 from nexus.control.models import Role
 from nexus.control.permissions.rules import Action, Kind, Verdict
-from nexus.control.runners import new_repositories, processes, sandbox
+from nexus.control.runners import processes, sandbox
 from nexus.control.runners.base import SHORTEST_SECRET, RunnerFailed, Scene, Secrets, in_share, secret_values
 from nexus.control.runners.processes import Lines, Overdone
 from nexus.control.runners.tools.catalog import Tool, decided
@@ -55,33 +55,32 @@ NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 @asynccontextmanager
 async def served(runner: Model, scene: Scene) -> AsyncIterator[Mapping[str, Tool]]:
     """Run the servers of a runner within the block and yield their tools by name. The transcript says which are not
-    there, and why. Raises RunnerFailed if what a server left in the project cannot be made safe."""
+    there, and why."""
     if not runner.mcp_servers:
         yield {}
         return
     over, tools = Event(), dict[str, Tool]()
     ready: dict[str, Future[list[Tool]]] = {name: Future() for name in runner.mcp_servers}
-    async with new_repositories.watched(scene.agent):
-        running = [
-            asyncio.create_task(_run(name, server, runner, scene, ready[name], over))
-            for name, server in runner.mcp_servers.items()
-        ]
-        try:
-            for name, found in ready.items():
-                try:
-                    for tool in await found:
-                        tools.setdefault(tool.name, tool)
-                except RunnerFailed as failed:
-                    text = f"[The MCP server {name} is not there in this turn: {failed}]"
-                    await scene.say(Role.TOOL, text, tool_call_id=f"mcp_{name}")
-            yield tools
-        except BaseException:
-            for task in running:
-                task.cancel()  # also one that has not said yet which tools it has
-            raise
-        finally:
-            over.set()
-            await asyncio.gather(*running, return_exceptions=True)
+    running = [
+        asyncio.create_task(_run(name, server, runner, scene, ready[name], over))
+        for name, server in runner.mcp_servers.items()
+    ]
+    try:
+        for name, found in ready.items():
+            try:
+                for tool in await found:
+                    tools.setdefault(tool.name, tool)
+            except RunnerFailed as failed:
+                text = f"[The MCP server {name} is not there in this turn: {failed}]"
+                await scene.say(Role.TOOL, text, tool_call_id=f"mcp_{name}")
+        yield tools
+    except BaseException:
+        for task in running:
+            task.cancel()  # also one that has not said yet which tools it has
+        raise
+    finally:
+        over.set()
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 async def _run(
