@@ -44,6 +44,7 @@ def counts() -> dict[str, int]:
         "doc_words": sum(
             len(file.read_text().split()) for file in files if file.parts[0] == "docs" and file.suffix == ".md"
         ),
+        "glossary_terms": Path("docs/explanation/glossary.md").read_text().count("\n| **"),
         "quick_processes": sum(kind["processes"] for kind in quick),
     }
 

@@ -22,6 +22,7 @@ FILES = {
     "tests/counts.toml": "[quick]\ngit = { tests = 1, processes = 7 }\nhub = { tests = 1, processes = 2 }\n",
     "tests/test_shop.py": "def test(): ...\n",
     "docs/README.md": "# The shop\n",
+    "docs/explanation/glossary.md": "\n| **cart** |\n",
 }
 NUMBERS = {
     "lines": 12,
@@ -31,7 +32,8 @@ NUMBERS = {
     "operations": 1,
     "pages": 2,
     "private_names": 1,
-    "doc_words": 3,
+    "doc_words": 6,
+    "glossary_terms": 1,
     "quick_processes": 9,
 }
 
