@@ -321,9 +321,9 @@ class Calls:
         ]  # fmt: skip
 
     def upkeep(self) -> dict[str, Call]:
-        from nexus.maintenance.retention import lanes, prune_a_batch
+        from nexus.maintenance.retention import prune_a_batch, rules
 
-        return {f"a batch of retention: {name}": lambda name=name: prune_a_batch(name) for name in lanes()}  # type: ignore[misc]
+        return {f"a batch of retention: {name}": lambda name=name: prune_a_batch(name) for name in rules()}  # type: ignore[misc]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What export and retention need of this app: kinds and lanes."""
+"""What export and retention need of this app: kinds and retention rules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 
 from coordination.log.selectors import first_event_at, newest_event_id
 from coordination.models import Agent, Artifact, Channel, Event, Session, SessionStatus, Workspace
-from nexus.core.contributions import ExportKind, RetentionLane, rows_in_workspace
+from nexus.core.contributions import ExportKind, RetentionRule, rows_in_workspace
 
 # Events come last: the search index reads the messages that they refer to. The export finds a workspace's agents from
 # the rows of all kinds.
@@ -52,7 +52,7 @@ def _closed_sessions(horizon: datetime) -> QuerySet[Session]:
     return Session.objects.filter(status=SessionStatus.CLOSED, closed_at__lt=horizon).order_by("closed_at")
 
 
-LANES = (
-    RetentionLane("events", _events, "retention_events_keep_days", _first_events, _estimated_events),
-    RetentionLane("closed_sessions", _closed_sessions, "retention_closed_sessions_keep_days"),
+RETENTION_RULES = (
+    RetentionRule("events", _events, "retention_events_keep_days", _first_events, _estimated_events),
+    RetentionRule("closed_sessions", _closed_sessions, "retention_closed_sessions_keep_days"),
 )

@@ -20,11 +20,11 @@ FILES = {
             name = "toy"
         """,
     "toy/maintenance.py": """
-        from nexus.core.contributions import RetentionLane
+        from nexus.core.contributions import RetentionRule
         from toy.models import Toy
 
-        LANES = [
-            RetentionLane(
+        RETENTION_RULES = [
+            RetentionRule(
                 "toys",
                 lambda before: Toy.objects.filter(made_at__lt=before).order_by("pk"),
                 "retention_toys_keep_days",

@@ -29,7 +29,7 @@ from nexus.control.worktrees.trees import FOLDER, LEAVING, LOCKS, sweep
 from nexus.core import foreign_files
 from nexus.core.background_work import Work
 from nexus.core.config import CoreSettings
-from nexus.core.contributions import DoctorCheck, Finding, RetentionLane
+from nexus.core.contributions import DoctorCheck, Finding, RetentionRule
 
 THERE = """
 SELECT w.worktree_id, w.path, w.state, a.agent_id, a.ended_at FROM pool_worktrees w
@@ -138,11 +138,11 @@ def _turns(horizon: datetime) -> QuerySet[Turn]:
     return old.order_by("ended_at")
 
 
-LANES = (
-    RetentionLane("ended_questions", _questions),
-    RetentionLane("ended_pool_agents", _ended),
-    RetentionLane("compacted_pool_entries", _entries),  # before their turns: a turn has any number of them
-    RetentionLane("ended_pool_turns", _turns),
+RETENTION_RULES = (
+    RetentionRule("ended_questions", _questions),
+    RetentionRule("ended_pool_agents", _ended),
+    RetentionRule("compacted_pool_entries", _entries),  # before their turns: a turn has any number of them
+    RetentionRule("ended_pool_turns", _turns),
 )
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         Found,
         Page,
         PendingNotice,
-        RetentionLane,
+        RetentionRule,
         Sentence,
         StartedBy,
         WakeKind,
@@ -48,7 +48,7 @@ class NexusAppConfig(AppConfig):
     | `config.py` | its settings |
     | `operations.py` or `operations/` | its operations |
     | `events.py` | `SENTENCES` and `THINGS` |
-    | `maintenance.py` | `LANES`, `KINDS` and `CHECKS` |
+    | `maintenance.py` | `RETENTION_RULES`, `KINDS` and `CHECKS` |
     | `attention.py` | `KINDS` and `ACTIONS` |
     | `metrics.py` | `collect` and `FIGURES` |
     | `models.py` | `STREAMS`, and `TRIGGERS` of its tables in each database |
@@ -96,9 +96,9 @@ class NexusAppConfig(AppConfig):
         """Return the entities that its sentences mention, by name."""
         return self._declared("events", "THINGS", {})
 
-    def retention_lanes(self) -> Sequence[RetentionLane]:
+    def retention_rules(self) -> Sequence[RetentionRule]:
         """Return the kinds of rows that retention may delete."""
-        return self._declared("maintenance", "LANES", ())
+        return self._declared("maintenance", "RETENTION_RULES", ())
 
     def export_kinds(self) -> Sequence[ExportKind]:
         """Return the tables that belong to a workspace's history."""

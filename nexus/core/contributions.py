@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RetentionLane:
+class RetentionRule:
     """Rows that are finished. Old ones may be deleted."""
 
     name: str

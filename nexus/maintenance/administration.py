@@ -32,16 +32,16 @@ class _RetentionPrune(Params):
     )
     dry_run: bool = False
     vacuum: Annotated[bool, Field(description="Shrink the file once nothing is left to delete.")] = False
-    max_batches: Annotated[int, Field(ge=1, le=1000, description="Batches of 500 rows per lane.")] = (
+    max_batches: Annotated[int, Field(ge=1, le=1000, description="Batches of 500 rows per rule.")] = (
         retention.BATCHES_AT_ONCE
     )
 
 
-windows: dict[str, Any] = {f"{name}_keep_days": (Days, None) for name in retention.lanes()}
+windows: dict[str, Any] = {f"{name}_keep_days": (Days, None) for name in retention.rules()}
 RetentionPrune = create_model("RetentionPrune", __base__=_RetentionPrune, **windows)
 
 
-class LaneOutcome(TypedDict):
+class RuleOutcome(TypedDict):
     keep_days: int
     before: Time | None
     found: int
@@ -56,7 +56,7 @@ class Compacted(TypedDict):
 
 class Pruned(TypedDict):
     dry_run: bool
-    lanes: dict[str, LaneOutcome]
+    lanes: dict[str, RuleOutcome]
     more: bool
     vacuum: NotRequired[Compacted]
 
@@ -77,21 +77,21 @@ def retention_prune(p: _RetentionPrune, caller: Caller) -> Pruned:
     it again while `more` is true. dry_run counts what it would delete."""
     if p.project_root is not None:
         workspaces.locate(p.project_root)
-    keep_days = {name: days for name in retention.lanes() if (days := getattr(p, f"{name}_keep_days")) is not None}
+    keep_days = {name: days for name in retention.rules() if (days := getattr(p, f"{name}_keep_days")) is not None}
     outcome = retention.prune(
         keep_days=keep_days, dry_run=p.dry_run, max_batches=p.max_batches, operator=operator_behind(caller)
     )
-    more = any(lane.found > lane.deleted for lane in outcome.values())
+    more = any(rule.found > rule.deleted for rule in outcome.values())
     data: Pruned = {
         "dry_run": p.dry_run,
         "lanes": {
             name: {
-                "keep_days": lane.keep_days,
-                "before": iso(lane.before),
-                "found": lane.found,
-                "deleted": lane.deleted,
+                "keep_days": rule.keep_days,
+                "before": iso(rule.before),
+                "found": rule.found,
+                "deleted": rule.deleted,
             }
-            for name, lane in outcome.items()
+            for name, rule in outcome.items()
         },
         "more": more,
     }

@@ -48,7 +48,7 @@ def _steps() -> dict[str, Step]:
         "debts": debts.notify_creditors,
         "receipts": receipts.notify_senders,
         "sessions": sessions.reap_everywhere,
-        **{f"retention of {name}": partial(retention.prune_a_batch, name) for name in retention.lanes()},
+        **{f"retention of {name}": partial(retention.prune_a_batch, name) for name in retention.rules()},
     }
 
 

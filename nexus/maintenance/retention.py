@@ -1,6 +1,6 @@
 """Retention: deletion of finished rows that are older than their window, one batch at a time. And emptying the store.
 
-Each app contributes the lanes it owns, with finished rows only. What is in no lane is never deleted: messages,
+Each app contributes the rules it owns, with finished rows only. What is in no rule is never deleted: messages,
 handoffs, tasks, channels, agents, workspaces, artifacts, open sessions, unacknowledged mail.
 """
 
@@ -27,7 +27,7 @@ from nexus.core.database.store import store, write
 from nexus.maintenance.config import MaintenanceSettings
 
 if TYPE_CHECKING:
-    from nexus.core.contributions import RetentionLane
+    from nexus.core.contributions import RetentionRule
 
 from django.db import connection
 
@@ -37,10 +37,10 @@ from inbox import search
 log = logging.getLogger(__name__)
 
 BATCH = 500  # rows, in several transactions
-FIRST = 50  # rows of a process's first transaction in a lane
+FIRST = 50  # rows of a process's first transaction in a rule
 FEWEST = 10  # rows of a transaction: on a loaded machine one with fewer takes about as long
 LONGEST_SECONDS = 0.05  # of a transaction: other writers wait for it
-BATCHES_AT_ONCE = 4  # per lane, in a pass for which others wait
+BATCHES_AT_ONCE = 4  # per rule, in a pass for which others wait
 
 
 class Pace:
@@ -61,21 +61,21 @@ class Pace:
             self.rows = min(2 * self.rows, BATCH)
 
 
-paces: dict[str, Pace] = {}  # by lane
+paces: dict[str, Pace] = {}  # by rule
 
 
 @cache
-def lanes() -> dict[str, RetentionLane]:
-    """Return the lanes of all apps, by name."""
-    return {lane.name: lane for app in nexus_apps() for lane in app.retention_lanes()}
+def rules() -> dict[str, RetentionRule]:
+    """Return the rules of all apps, by name."""
+    return {rule.name: rule for app in nexus_apps() for rule in app.retention_rules()}
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """The result of a pass in one lane: the number of rows older than `before` that it deleted, and `found`: those and
+    """The result of a pass in one rule: the number of rows older than `before` that it deleted, and `found`: those and
     the remaining ones.
 
-    The rest of a long lane is an estimate, but 0 only if nothing remains.
+    The rest of a long rule is an estimate, but 0 only if nothing remains.
     """
 
     keep_days: int
@@ -91,24 +91,24 @@ def prune(
     max_batches: int | None = None,
     operator: str | None = None,
 ) -> dict[str, Pruned]:
-    """Delete rows past their window, in every workspace; return the results by lane.
+    """Delete rows past their window, in every workspace; return the results by rule.
 
-    `keep_days` replaces windows by lane for this pass. `max_batches` limits the batches per lane; then `found` may
+    `keep_days` replaces windows by rule for this pass. `max_batches` limits the batches per rule; then `found` may
     exceed `deleted`. A dry run only counts, exactly. Deletions for an `operator` are recorded in the same transaction.
     """
     outcome = {}
-    for name, lane in lanes().items():
+    for name, rule in rules().items():
         days = (keep_days or {}).get(name, _window(name))
         before = now() - timedelta(days=days)
-        gone = 0 if dry_run else _delete(lane, before, max_batches, operator)
-        found = lane.rows(before).count() if dry_run else gone + _left(lane, before)
+        gone = 0 if dry_run else _delete(rule, before, max_batches, operator)
+        found = rule.rows(before).count() if dry_run else gone + _left(rule, before)
         outcome[name] = Pruned(days, before, found, gone)
     return outcome
 
 
 def prune_a_batch(name: str) -> None:
-    """Delete at most one batch of a lane, as a background task does."""
-    _delete_batch(name, _first(lanes()[name], now() - timedelta(days=_window(name))))
+    """Delete at most one batch of a rule, as a background task does."""
+    _delete_batch(name, _first(rules()[name], now() - timedelta(days=_window(name))))
 
 
 def prune_on_start() -> None:
@@ -122,26 +122,26 @@ def prune_on_start() -> None:
 
 
 def _window(name: str) -> int:
-    keep = lanes()[name].keep
+    keep = rules()[name].keep
     return keep if isinstance(keep, int) else int(getattr(settings.NEXUS, keep))
 
 
-def _first(lane: RetentionLane, before: datetime) -> QuerySet[Any]:
+def _first(rule: RetentionRule, before: datetime) -> QuerySet[Any]:
     """Return the rows of the next batch, with further ones if they are quick to find."""
-    return lane.first(before, BATCH) if lane.first else lane.rows(before)
+    return rule.first(before, BATCH) if rule.first else rule.rows(before)
 
 
-def _left(lane: RetentionLane, before: datetime) -> int:
-    if not _first(lane, before).exists():
+def _left(rule: RetentionRule, before: datetime) -> int:
+    if not _first(rule, before).exists():
         return 0
-    return max(1, lane.estimate(before) if lane.estimate else lane.rows(before).count())
+    return max(1, rule.estimate(before) if rule.estimate else rule.rows(before).count())
 
 
-def _delete(lane: RetentionLane, before: datetime, max_batches: int | None, operator: str | None = None) -> int:
+def _delete(rule: RetentionRule, before: datetime, max_batches: int | None, operator: str | None = None) -> int:
     deleted = batches = 0
     while batches != max_batches:
         try:
-            count = _delete_batch(lane.name, _first(lane, before), operator)
+            count = _delete_batch(rule.name, _first(rule, before), operator)
         except OperationalError as error:
             if deleted and store().is_busy(error):
                 break  # finished batches stay; the result says that there is more
@@ -154,7 +154,7 @@ def _delete(lane: RetentionLane, before: datetime, max_batches: int | None, oper
 
 def _delete_batch(name: str, rows: QuerySet[Any], operator: str | None = None) -> int:
     """Delete up to BATCH rows and their dependents, in as many transactions as the pace requires; return the number of
-    rows of the lane."""
+    rows of the rule."""
     if not rows.exists():
         return 0
     deleted = 0
@@ -172,7 +172,7 @@ def _delete_batch(name: str, rows: QuerySet[Any], operator: str | None = None) -
 
 
 def _delete_some(name: str, rows: QuerySet[Any], most: int, operator: str | None) -> tuple[int, int]:
-    """Delete in one transaction; return the number of rows of the lane, and of their dependents."""
+    """Delete in one transaction; return the number of rows of the rule, and of their dependents."""
     pace = paces.setdefault(name, Pace())
     room = pace.rows
     with write():  # each lets waiting writers go first

@@ -14,7 +14,7 @@ from coordination.toolset import COORDINATION, run
 from nexus.maintenance.forms import ResetForm, RetentionForm
 from nexus.web.page import form_only, operate, operator, posted, render
 
-BATCHES = 4  # of 500 rows per lane and step: short steps, so that the page shows progress
+BATCHES = 4  # of 500 rows per rule and step: short steps, so that the page shows progress
 
 
 def retention(request: HttpRequest) -> HttpResponse:
@@ -48,10 +48,10 @@ def _pruned(request: HttpRequest, step: dict[str, Any]) -> dict[str, Any]:
     if not envelope["ok"]:
         return {} if dry else {"stopped": True, "deleted": deleted}
     data = envelope["data"]
-    found, gone = (sum(lane[what] for lane in data["lanes"].values()) for what in ("found", "deleted"))
+    found, gone = (sum(rule[what] for rule in data["lanes"].values()) for what in ("found", "deleted"))
     return {
         "dry": dry,
-        "lanes": [(name.replace("_", " "), lane) for name, lane in data["lanes"].items()],
+        "rules": [(name.replace("_", " "), rule) for name, rule in data["lanes"].items()],
         "deleted": deleted + gone,
         "left": found - gone,
         "running": data["more"] and not dry,

@@ -1,4 +1,4 @@
-"""What export, retention and doctor need of reservations: kinds, lanes and checks."""
+"""What export, retention and doctor need of reservations: kinds, retention rules and checks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from nexus.core.contributions import DoctorCheck, ExportKind, Finding, RetentionLane, rows_in_workspace
+from nexus.core.contributions import DoctorCheck, ExportKind, Finding, RetentionRule, rows_in_workspace
 from nexus.reservations.models import Reservation
 from nexus.reservations.patterns import extension, normalized, overlap, prefix_key
 
@@ -63,4 +63,4 @@ def _ended(horizon: datetime) -> QuerySet[Reservation]:
     return Reservation.objects.filter(released_at__lt=horizon).order_by("released_at")
 
 
-LANES = (RetentionLane("ended_file_reservations", _ended),)
+RETENTION_RULES = (RetentionRule("ended_file_reservations", _ended),)

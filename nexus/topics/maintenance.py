@@ -1,4 +1,4 @@
-"""What retention and doctor need of topics: lanes and checks.
+"""What retention and doctor need of topics: retention rules and checks.
 
 Topics belong to no workspace, so no export holds them.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db.models import Exists, OuterRef, QuerySet
 
-from nexus.core.contributions import DoctorCheck, Finding, RetentionLane
+from nexus.core.contributions import DoctorCheck, Finding, RetentionRule
 from nexus.topics.models import Topic, TopicMessage
 from nexus.topics.search import REBUILD_FTS5
 
@@ -75,4 +75,4 @@ def _topics(horizon: datetime) -> QuerySet[Topic]:
     return Topic.objects.filter(~Exists(messages), closed_at__lt=horizon).order_by("closed_at")
 
 
-LANES = (RetentionLane("closed_topic_messages", _messages), RetentionLane("closed_topics", _topics))
+RETENTION_RULES = (RetentionRule("closed_topic_messages", _messages), RetentionRule("closed_topics", _topics))

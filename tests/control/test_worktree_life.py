@@ -27,7 +27,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from nexus.control.maintenance import LANES, clear
+from nexus.control.maintenance import RETENTION_RULES, clear
 from nexus.control.models import PoolWorktree
 from nexus.control.runners.git import GitFailed, origin_of
 from nexus.control.worktrees import trees
@@ -326,7 +326,7 @@ def test_an_end_of_the_agent_and_of_its_row_leaves_the_worktree(made: Path, repo
     (made / "new.txt").write_text("precious\n")
     does("pool_destroy_agent", agent_id="smith")
     clear()
-    [ended] = [lane for lane in LANES if lane.name == "ended_pool_agents"]
+    [ended] = [rule for rule in RETENTION_RULES if rule.name == "ended_pool_agents"]
     assert not ended.rows(now() + timedelta(days=9_999)).exists()
     git(repository, "worktree", "prune")
     assert (made / "new.txt").read_text() == "precious\n" and PoolWorktree.objects.get().state == "open"

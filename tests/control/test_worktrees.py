@@ -544,9 +544,9 @@ def test_it_lets_doctor_find_what_a_crash_left_and_what_nobody_decided(made: Pat
 
 
 def test_it_keeps_the_record_of_a_tree_that_is_there_from_retention(made: Path) -> None:
-    from nexus.control.maintenance import LANES
+    from nexus.control.maintenance import RETENTION_RULES
 
-    agents = next(lane for lane in LANES if lane.name == "ended_pool_agents")
+    agents = next(rule for rule in RETENTION_RULES if rule.name == "ended_pool_agents")
     does("pool_destroy_agent", agent_id="smith")
     later = datetime(2100, 1, 1, tzinfo=UTC)
     assert not agents.rows(later).exists()

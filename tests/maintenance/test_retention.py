@@ -22,13 +22,13 @@ from coordination.toolset import run
 from handoffs.models import Handoff
 from inbox.models import Delivery, Message
 from nexus.control.models import Entry, PoolAgent, PresetChoices, Turn
-from nexus.core.contributions import RetentionLane
+from nexus.core.contributions import RetentionRule
 from nexus.maintenance import retention
 from tests.conftest import OPERATOR, Call, examples
 from tests.store import steps
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
-NOTHING = dict.fromkeys(retention.lanes(), 0)  # deleted, by lane
+NOTHING = dict.fromkeys(retention.rules(), 0)  # deleted, by rule
 
 
 def at(days_ago: float) -> Any:
@@ -318,7 +318,7 @@ def test_what_hangs_on_a_row_goes_in_transactions_of_their_own(
     assert left() == 22
     assert (
         deleted(prune(ended_pool_agents_keep_days=30))["ended_pool_agents"] == 1
-    )  # what went with it is no row of the lane
+    )  # what went with it is no row of the rule
     assert left() == 0
     assert sum(sizes) == 22 and max(sizes) <= rows
 
@@ -396,7 +396,7 @@ def test_it_starts_the_server_even_when_the_pass_fails(
     def fail(horizon: datetime) -> Any:
         raise DatabaseError("disk I/O error")
 
-    monkeypatch.setitem(retention.lanes(), "closed_sessions", RetentionLane("closed_sessions", fail))
+    monkeypatch.setitem(retention.rules(), "closed_sessions", RetentionRule("closed_sessions", fail))
     retention.prune_on_start()
     assert "starts without it" in caplog.text
 

@@ -91,7 +91,7 @@ def test_it_tells_what_an_operation_answers() -> None:
 
 def test_it_tells_type_bounds_default_and_who_may() -> None:
     block = reference_pages.operation_block(COORDINATION.operations["retention_prune"])
-    assert "| `max_batches` | integer | `4` | Batches of 500 rows per lane. 1–1000. |" in block
+    assert "| `max_batches` | integer | `4` | Batches of 500 rows per rule. 1–1000. |" in block
     assert "- Who may: operators.\n- Hints: writes, destructive." in block
     block = reference_pages.operation_block(COORDINATION.operations["inbox_ack"])
     assert "in strict trust with `session_id` and `session_secret`" in block

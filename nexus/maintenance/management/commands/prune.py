@@ -11,9 +11,9 @@ from django.core.management.base import CommandParser
 from nexus.core.cli import EXIT_CODES, Group, OperatorCommand, size
 from nexus.core.config import flag
 from nexus.core.operations.replies import Data
-from nexus.maintenance.retention import lanes
+from nexus.maintenance.retention import rules
 
-BATCHES_A_CALL = 20  # per lane, between two lines of progress
+BATCHES_A_CALL = 20  # per rule, between two lines of progress
 
 
 class Command(OperatorCommand):
@@ -41,13 +41,13 @@ class Command(OperatorCommand):
         parser.add_argument("--dry-run", action="store_true", help="Only count; delete nothing, and ignore --vacuum.")
         parser.add_argument("--vacuum", action="store_true", help="Then shrink the file on disk.")
         parser.add_argument("--yes", action="store_true", help="Do not ask. (Without a terminal it never asks.)")
-        for name, lane in lanes().items():
-            window = f"{lane.keep} days" if isinstance(lane.keep, int) else lane.keep
+        for name, rule in rules().items():
+            window = f"{rule.keep} days" if isinstance(rule.keep, int) else rule.keep
             parser.add_argument(flag(f"{name}_keep_days"), type=int, metavar="N", help=f"Instead of {window}.")
 
     def act(self, options: Mapping[str, Any]) -> int:
-        deleted = dict.fromkeys(lanes(), 0)
-        windows = {f"{name}_keep_days": options[f"{name}_keep_days"] for name in lanes()}
+        deleted = dict.fromkeys(rules(), 0)
+        windows = {f"{name}_keep_days": options[f"{name}_keep_days"] for name in rules()}
         if not (options["yes"] or options["dry_run"]) and sys.stdin.isatty():
             self.report(self.call("retention_prune", project_root=options["project_root"], dry_run=True, **windows))
             if not self.ask("Delete these for good?"):
@@ -62,15 +62,15 @@ class Command(OperatorCommand):
                 max_batches=BATCHES_A_CALL,
                 **windows,
             )
-            for name, lane in data["lanes"].items():
-                deleted[name] += lane["deleted"]
+            for name, rule in data["lanes"].items():
+                deleted[name] += rule["deleted"]
             if options["dry_run"] or not data["more"]:
                 break
-            left = sum(lane["found"] - lane["deleted"] for lane in data["lanes"].values())
+            left = sum(rule["found"] - rule["deleted"] for rule in data["lanes"].values())
             self.stderr.write(f"deleted {sum(deleted.values())}, {left} to go")
-        for name, lane in data["lanes"].items():
-            lane["found"] += deleted[name] - lane["deleted"]
-            lane["deleted"] = deleted[name]
+        for name, rule in data["lanes"].items():
+            rule["found"] += deleted[name] - rule["deleted"]
+            rule["deleted"] = deleted[name]
         if options["json"]:
             self.print_json(data)
         else:
@@ -85,11 +85,11 @@ class Command(OperatorCommand):
             [
                 (
                     name.replace("_", " "),
-                    f"{lane['keep_days']} d",
-                    lane["before"][:19].replace("T", " "),
-                    lane["found"] if data["dry_run"] else lane["deleted"],
+                    f"{rule['keep_days']} d",
+                    rule["before"][:19].replace("T", " "),
+                    rule["found"] if data["dry_run"] else rule["deleted"],
                 )
-                for name, lane in data["lanes"].items()
+                for name, rule in data["lanes"].items()
             ],
         )
         if compacted := data.get("vacuum"):
