@@ -14,7 +14,7 @@ class McpBridgeConfig(NexusAppConfig):
 
         from_setting()
 
-    def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+    def background_tasks(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from django.conf import settings
 
         from mcp_bridge.relayed import serve

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from coordination.services import sessions
-from nexus.core.background_work import Work
+from nexus.core.background_work import BackgroundWork
 from nexus.core.config import CoreSettings
 from nexus.core.operations.caller import joined_as
 from nexus.core.operations.registry import Operation
@@ -84,16 +84,16 @@ def session_on(connection: str | None) -> str | None:
     return joined.session_id if joined else _sessions.get(connection or "")
 
 
-class Presence(Work[Present, None]):
+class Presence(BackgroundWork[Present, None]):
     """Note that the agents of open connections are there, and renew the heartbeats of their sessions."""
 
     name = "presence"
     tick_seconds = 10.0
 
-    def lanes(self) -> Sequence[str]:
+    def queues(self) -> Sequence[str]:
         return ["connections"] if _open else []
 
-    def claim(self, lane: str) -> Present:
+    def claim(self, queue: str) -> Present:
         present = Present(set(), {*_sessions.values()})
         for each in [*_open]:
             if agent_id := agent_on(each):

@@ -114,7 +114,7 @@ class Hub:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
         gc.freeze()  # what exists stays: no garbage collection visits it
-        tasks = [asyncio.create_task(work()) for app in nexus_apps() for work in app.workers()]
+        tasks = [asyncio.create_task(work()) for app in nexus_apps() for work in app.background_tasks()]
         for task in tasks:
             task.add_done_callback(_log_failure)
         await send({"type": "lifespan.startup.complete"})

@@ -181,7 +181,7 @@ class ControlConfig(NexusAppConfig):
 
         admit()
 
-    def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+    def background_tasks(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from nexus.control.maintenance import EXPIRY
         from nexus.control.review.reviews import LOOK
         from nexus.control.worker.supervision import supervise

@@ -27,7 +27,7 @@ from nexus.control.runners.repositories import remove_placeholders
 from nexus.control.runners_file import remarks
 from nexus.control.worktrees.trees import FOLDER, LEAVING, LOCKS, sweep
 from nexus.core import foreign_files
-from nexus.core.background_work import Work
+from nexus.core.background_work import BackgroundWork
 from nexus.core.config import CoreSettings
 from nexus.core.contributions import DoctorCheck, Finding, RetentionRule
 
@@ -219,15 +219,15 @@ def compact_full(machine: str) -> None:
             pass
 
 
-class Expiry(Work[str, None]):
+class Expiry(BackgroundWork[str, None]):
     """Background work that records due questions as expired, one at a time. `claim` does all of it."""
 
     name = "questions"
 
-    def lanes(self) -> Sequence[str]:
+    def queues(self) -> Sequence[str]:
         return ("due",) if Question.objects.open().exists() else ()
 
-    def claim(self, lane: str) -> str | None:
+    def claim(self, queue: str) -> str | None:
         return questions.expire_next()
 
     def act(self, item: str) -> None:

@@ -201,7 +201,7 @@ class NexusAppConfig(AppConfig):
     def on_serve(self) -> None:
         """Run in the hub before it accepts connections; if this raises, the hub does not start."""
 
-    def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+    def background_tasks(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         """Return coroutine functions that a server runs in the background until it ends."""
         return ()
 

@@ -1,10 +1,10 @@
-"""Background work: an operation stores what is to be done, a worker does it, and callers wait for the event of its
-outcome.
+"""Background work: an operation stores what is to be done, a task of the hub does it, and callers wait for the event of
+its outcome.
 
 An operation never does itself what takes longer than other writers may wait, such as a request to another server or a
-program that runs for minutes. It stores the intent and its event in one transaction. A worker claims the intent, acts
-without holding a transaction, and settles it, with the event of the outcome. Whoever asked waits for that event like
-for any other.
+program that runs for minutes. It stores the intent and its event in one transaction. A task of the hub claims the
+intent, acts without holding a transaction, and settles it, with the event of the outcome. Whoever asked waits for that
+event like for any other.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 
 
-class Work(ABC, Generic[Item, Outcome]):
-    """One kind of background work. Its items wait in lanes: each lane is done in order, and no lane waits for another.
+class BackgroundWork(ABC, Generic[Item, Outcome]):
+    """One kind of background work. Its items wait in queues: each queue is done in order, and no queue waits for
+    another.
 
     An item is done at least once. `claim` commits when the same item is due again, so that a process that dies while
     acting, or before it has settled, loses nothing.
@@ -45,15 +46,15 @@ class Work(ABC, Generic[Item, Outcome]):
     threads = 1  # how many items are acted on at a time
     watches_log = False  # whether a new event may make something due, and not time alone
     tick_seconds = 1.0  # how often it is looked for what time alone makes due
-    idle_seconds = 5.0  # and how often for lanes, while there are none
+    idle_seconds = 5.0  # and how often for queues, while there are none
 
     @abstractmethod
-    def lanes(self) -> Sequence[str]:
-        """Return the lanes that have items now; reads only."""
+    def queues(self) -> Sequence[str]:
+        """Return the queues that have items now; reads only."""
 
     @abstractmethod
-    def claim(self, lane: str) -> Item | None:
-        """Take the next due item of a lane for one attempt, in a short transaction; None if none is due."""
+    def claim(self, queue: str) -> Item | None:
+        """Take the next due item of a queue for one attempt, in a short transaction; None if none is due."""
 
     @abstractmethod
     def act(self, item: Item) -> Outcome:
@@ -67,15 +68,16 @@ class Work(ABC, Generic[Item, Outcome]):
 
     @abstractmethod
     def settle(self, item: Item, outcome: Outcome) -> bool:
-        """Store the outcome in a short transaction; return whether this lane goes on at once, or with the next tick."""
+        """Store the outcome in a short transaction; return whether this queue goes on at once, or with the next
+        tick."""
 
 
-def work_once(work: Work[Any, Outcome]) -> list[Outcome]:
-    """Do all that is due now, lane by lane, in this thread; return the outcome of each item. A lane whose item waits is
-    left there."""
+def work_once(work: BackgroundWork[Any, Outcome]) -> list[Outcome]:
+    """Do all that is due now, queue by queue, in this thread; return the outcome of each item. A queue whose item waits
+    is left there."""
     outcomes = []
-    for lane in work.lanes():
-        while (item := work.claim(lane)) is not None:
+    for queue in work.queues():
+        while (item := work.claim(queue)) is not None:
             outcomes.append(outcome := work.act(item))
             if not work.settle(item, outcome):
                 break
@@ -134,23 +136,23 @@ class Failures:
             self._logger.warning("%s again, after %d failures.", message, last[1])
 
 
-async def work_forever(work: Work[Any, Any]) -> None:
+async def work_forever(work: BackgroundWork[Any, Any]) -> None:
     """Do due work until cancelled; a failure of the store is logged, and the next round tries again."""
     await _Worker(work).work()
 
 
 class _Worker(Generic[Item, Outcome]):
-    """The rounds of one kind of work, and its busy lanes."""
+    """The rounds of one kind of work, and its busy queues."""
 
-    def __init__(self, work: Work[Item, Outcome]) -> None:
+    def __init__(self, work: BackgroundWork[Item, Outcome]) -> None:
         self.kind = work
         self.threads = ThreadPoolExecutor(work.threads, thread_name_prefix=f"nexus-{work.name}")
         self.busy: set[str] = set()
         self._failures = Failures(log)
-        # Lanes whose last item here succeeded. All others share half of the threads, so that what never answers
+        # Queues whose last item here succeeded. All others share half of the threads, so that what never answers
         # holds up only its like.
         self.proven: set[str] = set()
-        self.doubted: set[str] = set()  # lanes whose last item failed, nobody knows why
+        self.doubted: set[str] = set()  # queues whose last item failed, nobody knows why
         self.unproven = asyncio.Semaphore(max(1, work.threads // 2))
 
     async def work(self) -> None:
@@ -169,39 +171,39 @@ class _Worker(Generic[Item, Outcome]):
             self.threads.shutdown(wait=False, cancel_futures=True)
 
     async def _round(self, tasks: asyncio.TaskGroup) -> None:
-        lanes = await in_thread(READERS, self.kind.lanes)
-        if not lanes:
+        queues = await in_thread(READERS, self.kind.queues)
+        if not queues:
             await asyncio.sleep(self.kind.idle_seconds)
         elif self.kind.watches_log:
             async with waiter().park(lambda event: True) as parked:  # first: what comes from here on wakes
-                self._begin(lanes, tasks)
+                self._begin(queues, tasks)
                 await parked.wait(self.kind.tick_seconds)
         else:
-            self._begin(lanes, tasks)
+            self._begin(queues, tasks)
             await asyncio.sleep(self.kind.tick_seconds)
 
-    def _begin(self, lanes: Sequence[str], tasks: asyncio.TaskGroup) -> None:
-        for lane in lanes:
-            if lane not in self.busy:
-                self.busy.add(lane)
-                tasks.create_task(self._lane(lane))
+    def _begin(self, queues: Sequence[str], tasks: asyncio.TaskGroup) -> None:
+        for queue in queues:
+            if queue not in self.busy:
+                self.busy.add(queue)
+                tasks.create_task(self._queue(queue))
 
-    async def _lane(self, lane: str) -> None:
+    async def _queue(self, queue: str) -> None:
         try:
-            while await self._item(lane):
+            while await self._item(queue):
                 pass
-            self._failures.succeeded(lane, f"{self.kind.name}: {lane} goes on")
+            self._failures.succeeded(queue, f"{self.kind.name}: {queue} goes on")
         except Exception as error:
-            self.proven.discard(lane)
-            self._failures.failed(lane, f"{self.kind.name}: {lane} was not finished", error)
+            self.proven.discard(queue)
+            self._failures.failed(queue, f"{self.kind.name}: {queue} was not finished", error)
         finally:
-            self.busy.discard(lane)
+            self.busy.discard(queue)
 
-    async def _item(self, lane: str) -> bool:
-        """Do a lane's next item; return whether the lane goes on at once."""
+    async def _item(self, queue: str) -> bool:
+        """Do a queue's next item; return whether the queue goes on at once."""
         # Before the claim: an item that is claimed must not wait for a thread until it is due again.
-        async with contextlib.nullcontext() if lane in self.proven else self.unproven:
-            item = await in_thread(WRITERS, partial(self.kind.claim, lane))
+        async with contextlib.nullcontext() if queue in self.proven else self.unproven:
+            item = await in_thread(WRITERS, partial(self.kind.claim, queue))
             if item is None:
                 return False
             try:
@@ -210,14 +212,14 @@ class _Worker(Generic[Item, Outcome]):
             except Exception as error:
                 if isinstance(error, (OperationalError, InterfaceError)) or store().failure(error) or moved(error):
                     raise
-                if lane not in self.doubted:
-                    self.doubted.add(lane)
+                if queue not in self.doubted:
+                    self.doubted.add(queue)
                     raise
-                log.exception("%s: %s was given up, since it failed twice.", self.kind.name, lane)
+                log.exception("%s: %s was given up, since it failed twice.", self.kind.name, queue)
                 reason = error.message if isinstance(error, NexusError) else type(error).__name__
                 why = f"it failed twice for a reason that Nexus does not know ({reason}); the hub's log has more"
                 outcome = self.kind.given_up(item, why)
                 going = await in_thread(WRITERS, partial(self.kind.settle, item, outcome))
-        self.doubted.discard(lane)
-        (self.proven.add if going else self.proven.discard)(lane)
+        self.doubted.discard(queue)
+        (self.proven.add if going else self.proven.discard)(queue)
         return going

@@ -28,7 +28,7 @@ EVENTS = {
 @csrf_exempt  # the signature is the right to call
 @require_POST
 def webhook(request: HttpRequest, forge_id: str) -> HttpResponse:
-    """Accept a call of a forge's webhook. What is in it is not believed: the worker asks the forge itself."""
+    """Accept a call of a forge's webhook. What is in it is not believed: the hub asks the forge itself."""
     forge = Forge.objects.filter(pk=forge_id).first()
     if forge is None or forge.kind == ForgeKind.GIT or not is_signed(forge, request.headers, request.body):
         return JsonResponse({"ok": False}, status=401)  # the same for both, so that ids cannot be tried

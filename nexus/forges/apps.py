@@ -26,7 +26,7 @@ class ForgesConfig(NexusAppConfig):
         overlong.register("forges", Forge.objects.all, "next_attempt_at", lambda: PAUSES[-1])
         super().ready()
 
-    def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+    def background_tasks(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from nexus.core.background_work import work_forever
         from nexus.forges.rounds import ROUNDS
         from nexus.forges.submissions import SUBMISSIONS

@@ -47,7 +47,7 @@ class GitHubClient:
             auth=Auth.Token(token),
             base_url=url,
             timeout=TIMEOUT_SECONDS,
-            retry=None,  # the worker tries again, without holding a thread
+            retry=None,  # the hub tries again, without holding a thread
             seconds_between_requests=0,
             seconds_between_writes=0,
             per_page=PAGE,

@@ -145,7 +145,7 @@ class GitLabClient:
         return self._writers[user]
 
 
-_ONCE: dict[str, Any] = {"obey_rate_limit": False, "retry_transient_errors": False}  # the worker tries again
+_ONCE: dict[str, Any] = {"obey_rate_limit": False, "retry_transient_errors": False}  # the hub tries again
 
 
 def _issue(row: dict[str, Any]) -> Issue:

@@ -1,6 +1,7 @@
-"""The worker of connected forges: looks for issues that changed, and brings each taken issue and its forge in line.
+"""The background work for connected forges: looks for issues that changed, and brings each taken issue and its forge in
+line.
 
-A forge is a lane. A webhook only says that it is time to look: what is true is what the forge answers, so calls of a
+A forge is a queue. A webhook only says that it is time to look: what is true is what the forge answers, so calls of a
 webhook that are lost, repeated or out of order do no harm.
 """
 
@@ -19,7 +20,7 @@ from django.db.models import F, Q
 from coordination.services import audit
 from handoffs.models import HandoffStatus
 from nexus.control.worktrees.trees import Tree
-from nexus.core.background_work import Work, repeated
+from nexus.core.background_work import BackgroundWork, repeated
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.core.operations.errors import Code, NexusError, not_found
@@ -58,25 +59,25 @@ class Step:
     is_fresh: bool = False  # some of it was not compared yet
 
 
-class Rounds(Work[Step, Found]):
-    """Background work: a forge is a lane, a step an item."""
+class Rounds(BackgroundWork[Step, Found]):
+    """Background work: a forge is a queue, a step an item."""
 
     name = "forges"
     threads = 4
     watches_log = True
 
-    def lanes(self) -> Sequence[str]:
+    def queues(self) -> Sequence[str]:
         waiting = Q(refused_at__isnull=False) | Q(next_attempt_at__gt=now())
         return list(Forge.objects.exclude(waiting).values_list("pk", flat=True))
 
-    def claim(self, lane: str) -> Step | None:
+    def claim(self, queue: str) -> Step | None:
         moment = now()
-        forge = Forge.objects.filter(pk=lane, refused_at=None).select_related("workspace").first()
+        forge = Forge.objects.filter(pk=queue, refused_at=None).select_related("workspace").first()
         if forge is None or (forge.next_attempt_at is not None and forge.next_attempt_at > moment):
             return None
         if forge.poll_at <= moment:
             again = moment + timedelta(seconds=ForgeSettings.current().forge_poll_seconds)
-            if Forge.objects.filter(pk=lane, poll_at=forge.poll_at).update(poll_at=again):
+            if Forge.objects.filter(pk=queue, poll_at=forge.poll_at).update(poll_at=again):
                 return _look_of(forge)
         issue = forge.issues.due(moment).select_related("handoff").order_by("due_at", "pk").first()
         if issue is None:

@@ -1,4 +1,5 @@
-"""The worker that commits work for a forge when its agent submits it, so that nothing later is published with it."""
+"""The background work that commits work for a forge when its agent submits it, so that nothing later is published with
+it."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from handoffs.models import Handoff, HandoffStatus
 from nexus.control.runners.git import GitFailed
 from nexus.control.worktrees import trees, worktrees
 from nexus.control.worktrees.trees import Tree
-from nexus.core.background_work import Work
+from nexus.core.background_work import BackgroundWork
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.forges.models import STREAM, ForgeKind
@@ -34,8 +35,8 @@ class Submission(NamedTuple):
     tree: Tree
 
 
-class Submissions(Work[Submission, "str | None"]):
-    """Background work: a submitted handoff is a lane."""
+class Submissions(BackgroundWork[Submission, "str | None"]):
+    """Background work: a submitted handoff is a queue."""
 
     name = "forge-work"
     threads = 2
@@ -45,13 +46,13 @@ class Submissions(Work[Submission, "str | None"]):
     def __init__(self) -> None:
         self._retry_at: dict[str, float] = {}  # by handoff, where nothing was recorded
 
-    def lanes(self) -> Sequence[str]:
+    def queues(self) -> Sequence[str]:
         moment = monotonic()
         self._retry_at = {key: at for key, at in self._retry_at.items() if at > moment}
         return [each.handoff.pk for each in _due() if each.handoff.pk not in self._retry_at]
 
-    def claim(self, lane: str) -> Submission | None:
-        return None if lane in self._retry_at else next(iter(_due(Q(pk=lane))), None)
+    def claim(self, queue: str) -> Submission | None:
+        return None if queue in self._retry_at else next(iter(_due(Q(pk=queue))), None)
 
     def act(self, item: Submission) -> str | None:
         handoff, pause = item.handoff, RETRY_SECONDS

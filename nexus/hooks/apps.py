@@ -33,7 +33,7 @@ class HooksConfig(NexusAppConfig):
         COORDINATION.administered_in("nexus.hooks.administration")
         super().ready()
 
-    def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+    def background_tasks(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from nexus.core.background_work import work_forever
         from nexus.hooks.notices import NOTICES
         from nexus.hooks.webhooks import WEBHOOKS

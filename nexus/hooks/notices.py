@@ -1,6 +1,6 @@
-"""Notices: what needs a person is sent to addresses outside of Nexus, by a worker of the hub.
+"""Notices: what needs a person is sent to addresses outside of Nexus, by the hub.
 
-There is no queue. The worker compares what needs a person now with what an address was sent, and sends what is new as
+No notice is stored. The hub compares what needs a person now with what an address was sent, and sends what is new as
 one notice. So what was answered during quiet hours, or while a service was away, is never sent.
 """
 
@@ -22,7 +22,7 @@ from coordination.log import selectors as log
 from coordination.services import audit, workspaces
 from inbox.monitoring import Picture
 from nexus.core import apps
-from nexus.core.background_work import Work
+from nexus.core.background_work import BackgroundWork
 from nexus.core.clock import now
 from nexus.core.contributions import AttentionItem, AttentionKind
 from nexus.core.database.store import write
@@ -233,16 +233,16 @@ def send(notice: Notice) -> Sent:
 
 
 @dataclass
-class Notices(Work[Notice, Sent]):
-    """Background work: an address is a lane. `lanes` reads what needs a person and keeps what is to be sent: that takes
-    long on a large store, and `claim` has the writer's turn."""
+class Notices(BackgroundWork[Notice, Sent]):
+    """Background work: an address is a queue. `queues` reads what needs a person and keeps what is to be sent: that
+    takes long on a large store, and `claim` has the writer's turn."""
 
     ready: dict[str, Notice] = field(default_factory=dict)
     looked: tuple[int, datetime] | None = None
     name = "notices"
     threads = 4
 
-    def lanes(self) -> Sequence[str]:
+    def queues(self) -> Sequence[str]:
         rows = list(NoticeAddress.objects.select_related("workspace").order_by("pk"))
         if not rows:
             return []
@@ -260,12 +260,12 @@ class Notices(Work[Notice, Sent]):
                     self.ready[row.pk] = notice
         return list(self.ready)
 
-    def claim(self, lane: str) -> Notice | None:
-        notice = self.ready.pop(lane, None)
+    def claim(self, queue: str) -> Notice | None:
+        notice = self.ready.pop(queue, None)
         if notice is None:
             return None
         row, moment = notice.address, now()
-        same = NoticeAddress.objects.filter(pk=lane, claims=row.claims)
+        same = NoticeAddress.objects.filter(pk=queue, claims=row.claims)
         if not same.update(claims=F("claims") + 1, test_requested=False, next_attempt_at=moment + AGAIN):
             return None  # removed, or another hub sends it
         return notice

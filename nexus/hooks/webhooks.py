@@ -25,7 +25,7 @@ from coordination.services import audit, workspaces
 from handoffs.models import STREAM
 from inbox.models import ARRIVALS
 from nexus.core.apps import event_types
-from nexus.core.background_work import Work
+from nexus.core.background_work import BackgroundWork
 from nexus.core.clock import iso, now
 from nexus.core.database.store import write
 from nexus.core.operations.errors import invalid, not_found
@@ -148,19 +148,19 @@ class Delivery(NamedTuple):
         return f"{self.webhook.pk}-{self.event_id}"
 
 
-class Webhooks(Work[Delivery, str | None]):
+class Webhooks(BackgroundWork[Delivery, str | None]):
     """Background work: a webhook is a lane. The outcome is the reason of a failure, or None."""
 
     name = "webhooks"
     threads = 8
     watches_log = True
 
-    def lanes(self) -> Sequence[str]:
+    def queues(self) -> Sequence[str]:
         return list(_due().values_list("pk", flat=True))
 
-    def claim(self, lane: str) -> Delivery | None:
+    def claim(self, queue: str) -> Delivery | None:
         """Take the next event for one attempt, and set when the next attempt is due if this process dies meanwhile."""
-        webhook = _due().filter(pk=lane).first()
+        webhook = _due().filter(pk=queue).first()
         event = _next_event(webhook) if webhook is not None else None
         if webhook is None or event is None:
             return None

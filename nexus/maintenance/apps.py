@@ -22,7 +22,7 @@ class MaintenanceConfig(NexusAppConfig):
         pre_migrate.connect(_back_up, sender=once)
         super().ready()
 
-    def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+    def background_tasks(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from django.conf import settings
 
         from nexus.core.background_work import work_forever

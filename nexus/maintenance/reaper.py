@@ -10,13 +10,13 @@ from coordination.services import sessions
 from coordination.services import settings as stored_settings
 from handoffs import debts, leases
 from inbox import receipts
-from nexus.core.background_work import Work
+from nexus.core.background_work import BackgroundWork
 from nexus.maintenance import retention
 
 Step = Callable[[], None]
 
 
-class Reaper(Work[Step, None]):
+class Reaper(BackgroundWork[Step, None]):
     """Expire leases, close dead sessions and prune, a little every few seconds; each step is a short transaction.
 
     Nothing is claimed: a step takes what is due, and after a failure the next one finds it again.
@@ -25,12 +25,12 @@ class Reaper(Work[Step, None]):
     name = "reaper"
     tick_seconds = 5.0
 
-    def lanes(self) -> Sequence[str]:
+    def queues(self) -> Sequence[str]:
         stored_settings.refresh()
         return list(_steps())
 
-    def claim(self, lane: str) -> Step:
-        return _steps()[lane]
+    def claim(self, queue: str) -> Step:
+        return _steps()[queue]
 
     def act(self, item: Step) -> None:
         item()

@@ -57,8 +57,8 @@ class TopicsConfig(NexusAppConfig):
 
         return (NEWS,)
 
-    def workers(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
+    def background_tasks(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from nexus.core.background_work import work_forever
-        from nexus.topics.embedding.worker import EMBEDDING
+        from nexus.topics.embedding.background import EMBEDDING
 
         return (partial(work_forever, EMBEDDING),)

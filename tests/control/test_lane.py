@@ -226,7 +226,7 @@ def test_a_hub_that_dies_after_it_took_work_is_followed_by_one_that_records_it(
 ) -> None:
     make("smith", mine="1\n")
     merge = queue("smith")
-    [name] = LANE_WORK.lanes()
+    [name] = LANE_WORK.queues()
     item = LANE_WORK.claim(name)
     assert item is not None and LANE_WORK.claim(name) is None, "another hub does not begin it, too"
     outcome = LANE_WORK.act(item)
@@ -248,7 +248,7 @@ def test_it_waits_where_its_checks_cannot_run(make: Make, repository: Path, monk
     works = sandbox.state()
     monkeypatch.setattr(sandbox, "state", lambda: replace(works, works=False, why="bubblewrap is not here"))
     for _ in range(3):
-        item = LANE_WORK.claim(LANE_WORK.lanes()[0])
+        item = LANE_WORK.claim(LANE_WORK.queues()[0])
         assert item is not None
         LANE_WORK.settle(item, LANE_WORK.act(item))
     waiting = WorktreeMerge.objects.get()
@@ -281,7 +281,7 @@ def test_it_begins_anew_where_the_branch_moved_meanwhile(
 def test_a_hub_of_another_home_leaves_alone_what_is_held(make: Make, tmp_path: Path) -> None:
     make("smith", mine="1\n")
     merge = queue("smith")
-    item = LANE_WORK.claim(LANE_WORK.lanes()[0])
+    item = LANE_WORK.claim(LANE_WORK.queues()[0])
     assert item is not None
     item.lock.close()
     WorktreeMerge.objects.update(held_by="elsewhere:/home")
@@ -390,7 +390,7 @@ def test_it_refuses_what_cannot_wait(make: Make, repository: Path) -> None:
     merge = queue("smith")
     assert needing() == 0
     assert does("pool_withdraw_merge", merge_id=merge["merge_id"])["data"]["state"] == "withdrawn"
-    assert LANE_WORK.lanes() == []
+    assert LANE_WORK.queues() == []
     assert does("pool_worktree_discard", agent_id="smith", changes_too=True)["ok"]
 
 

@@ -425,7 +425,7 @@ class TestSeveralProcesses:
             since = run.due_at - timedelta(hours=1)
             CheckRun.objects.create(handoff=other, claim_epoch=1, state=run.state, due_at=since, created_at=since)
 
-        found = {lane for _ in range(50) for lane in VERIFICATION.lanes()}
+        found = {queue for _ in range(50) for queue in VERIFICATION.queues()}
 
         assert found == {check_runs.name_of(run)}
 

@@ -60,7 +60,7 @@ def test_it_lasts_as_long_as_a_connection_is_open(session: dict[str, Any], clock
         clock.shift(4000)
         tick()
         assert seen() == ("offline", False)
-    assert PRESENCE.lanes() == []
+    assert PRESENCE.queues() == []
 
 
 def test_it_lasts_as_long_as_a_connection_is_open_that_a_key_binds(clock: Traveller, ann: str, workspace: str) -> None:

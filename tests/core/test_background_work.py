@@ -1,4 +1,4 @@
-"""Background work: each lane at its own pace, at least once; a failure of the store does not end it."""
+"""Background work: each queue at its own pace, at least once; a failure of the store does not end it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coordination.log.emit import emit
 from coordination.models import Event
 from coordination.toolset import COORDINATION, arun
 from nexus.core import waiting
-from nexus.core.background_work import Work, work_forever, work_once
+from nexus.core.background_work import BackgroundWork, work_forever, work_once
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.core.operations.caller import Caller
@@ -30,27 +30,27 @@ from tests.core.waiting import LONG, parked
 pytestmark = pytest.mark.usefixtures("committed")
 
 
-class Toys(Work[str, str]):
-    """Toys to be made, by lane; one stays in its lane until it is settled. Some take until they are let go."""
+class Toys(BackgroundWork[str, str]):
+    """Toys to be made, by queue; one stays in its queue until it is settled. Some take until they are let go."""
 
     name = "toys"
     threads = 4
     tick_seconds = 0.01
     idle_seconds = 0.01
 
-    def __init__(self, **lanes: list[str]) -> None:
-        self.due = lanes
+    def __init__(self, **queues: list[str]) -> None:
+        self.due = queues
         self.claimed: list[str] = []
         self.made: list[str] = []
         self.settled: list[str] = []
         self.let_go = threading.Event()
 
-    def lanes(self) -> Sequence[str]:
+    def queues(self) -> Sequence[str]:
         return list(self.due)
 
-    def claim(self, lane: str) -> str | None:
-        self.claimed += self.due[lane][:1]
-        return next(iter(self.due[lane]), None)
+    def claim(self, queue: str) -> str | None:
+        self.claimed += self.due[queue][:1]
+        return next(iter(self.due[queue]), None)
 
     def act(self, item: str) -> str:
         self.made.append(item)
@@ -70,7 +70,7 @@ class Toys(Work[str, str]):
 
 
 @contextlib.asynccontextmanager
-async def at_work(work: Work[Any, Any]) -> AsyncIterator[None]:
+async def at_work(work: BackgroundWork[Any, Any]) -> AsyncIterator[None]:
     task = asyncio.create_task(work_forever(work))
     try:
         yield
@@ -88,7 +88,7 @@ async def until(true: Callable[[], bool]) -> None:
 
 def test_it_does_what_is_due_once() -> None:
     work = Toys(bears=["a", "b"], trains=["hard c", "d"])
-    assert work_once(work) == ["a, made", "b, made", "hard c, made"]  # that lane rests now
+    assert work_once(work) == ["a, made", "b, made", "hard c, made"]  # that queue rests now
     assert work_once(work) == ["d, made"]
     assert work_once(work) == []
 
@@ -104,7 +104,7 @@ async def test_it_lets_a_lane_rest_until_the_next_tick() -> None:
     work.tick_seconds = LONG
     async with at_work(work):
         await until(lambda: work.settled == ["hard c, made"])
-        for _ in range(2):  # the second comes behind whatever the lane would do next
+        for _ in range(2):  # the second comes behind whatever the queue would do next
             await waiting.in_thread(waiting.WRITERS, lambda: None)
         assert work.claimed == ["hard c"]
 
@@ -113,7 +113,7 @@ async def test_it_lets_no_lane_wait_for_another() -> None:
     work = Toys(slow=["slow a", "b"], quick=["c", "d"])
     async with at_work(work):
         await until(lambda: "slow a" in work.made and work.settled == ["c, made", "d, made"])
-        assert "b" not in work.made  # a lane is done in order
+        assert "b" not in work.made  # a queue is done in order
         work.let_go.set()
         await until(lambda: len(work.settled) == 4)
     assert work.settled[2:] == ["slow a, made", "b, made"]
@@ -138,7 +138,7 @@ async def test_it_does_again_what_was_not_settled() -> None:
     assert work.made == ["slow a", "slow a"]
 
 
-@pytest.mark.parametrize("step", ["lanes", "claim", "act", "settle"])
+@pytest.mark.parametrize("step", ["queues", "claim", "act", "settle"])
 async def test_it_goes_on_after_a_failure(
     step: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -162,10 +162,10 @@ async def test_it_logs_the_traceback_of_a_failure_once_and_then_a_count(caplog: 
 
     claim = work.claim
 
-    def failing(lane: str) -> str | None:
+    def failing(queue: str) -> str | None:
         if (number := next(failures, None)) is not None:
             raise ValueError(f"failure {number}, made by the test")
-        return claim(lane)
+        return claim(queue)
 
     work.claim = failing  # type: ignore[method-assign]
     async with at_work(work):
@@ -184,10 +184,10 @@ async def test_it_logs_no_traceback_of_an_error_that_says_what_it_is(caplog: pyt
     work, failures = Toys(bears=["a"]), [NexusError(Code.DB_ERROR, "It may have taken effect, or not.")]
     claim = work.claim
 
-    def failing(lane: str) -> str | None:
+    def failing(queue: str) -> str | None:
         if failures:
             raise failures.pop()
-        return claim(lane)
+        return claim(queue)
 
     work.claim = failing  # type: ignore[method-assign]
     async with at_work(work):
@@ -200,10 +200,10 @@ async def test_it_logs_the_traceback_of_each_other_failure(caplog: pytest.LogCap
 
     claim = work.claim
 
-    def failing(lane: str) -> str | None:
+    def failing(queue: str) -> str | None:
         if failures:
             raise failures.pop(0)
-        return claim(lane)
+        return claim(queue)
 
     work.claim = failing  # type: ignore[method-assign]
     async with at_work(work):
@@ -252,7 +252,7 @@ async def test_it_finds_lanes_that_come_later() -> None:
         await until(lambda: work.settled == ["a, made"])
 
 
-# An operation stores the intent, a worker acts, a wait tells how it went
+# An operation stores the intent, a task of the hub acts, a wait tells how it went
 
 
 class Order(Params):
@@ -265,7 +265,7 @@ class Orders(Toys):
     watches_log = True
     tick_seconds = 1000.0  # only the log wakes it
 
-    def claim(self, lane: str) -> str | None:
+    def claim(self, queue: str) -> str | None:
         return "slow toy" if count("toy.ordered") > count("toy.made") else None
 
     def settle(self, item: str, outcome: str) -> bool:

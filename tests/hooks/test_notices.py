@@ -58,7 +58,7 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Outside:
 
 @pytest.fixture(autouse=True)
 def worker(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
-    """A worker that knows nothing of other tests, and a hub with a name."""
+    """A hub that knows nothing of other tests, and a hub with a name."""
     settings.NEXUS = settings.NEXUS.replaced(public_url="https://nexus.example.org")
     settings.ALLOWED_HOSTS = ["*"]
     monkeypatch.setattr(notices, "NOTICES", notices.Notices())
@@ -184,8 +184,8 @@ def test_two_hubs_on_one_store_send_a_notice_once(add: Call, ask: Ask, service: 
     add()
     ask("May I?")
     one, other = notices.Notices(), notices.Notices()
-    assert one.lanes() == other.lanes() != []
-    claims = [hub.claim(lane) for hub in (one, other) for lane in hub.lanes()]
+    assert one.queues() == other.queues() != []
+    claims = [hub.claim(queue) for hub in (one, other) for queue in hub.queues()]
     assert sum(claim is not None for claim in claims) == 1
 
 

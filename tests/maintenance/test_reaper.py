@@ -39,8 +39,8 @@ def neglected(committed: None, call: Call, project: str) -> None:
 
 def a_round() -> None:
     with time_machine.travel(NOW, tick=False):
-        for lane in REAPER.lanes():
-            REAPER.act(REAPER.claim(lane))
+        for queue in REAPER.queues():
+            REAPER.act(REAPER.claim(queue))
 
 
 def test_it_reopens_what_nobody_works_on_and_closes_dead_sessions(neglected: None) -> None:

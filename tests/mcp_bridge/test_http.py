@@ -101,18 +101,18 @@ async def test_a_silent_streams_first_ping_comes_soon_after_its_beginning(
 
 async def test_an_agent_is_present_as_long_as_its_stream_is_open(endpoint: Endpoint, project: str) -> None:
     session = await endpoint.session()
-    assert PRESENCE.lanes() == []
+    assert PRESENCE.queues() == []
     stream, answers = await endpoint.begin("GET", None, session)
     assert (await answers.get())["status"] == 200
-    assert PRESENCE.claim(*PRESENCE.lanes()) == ({"ann"}, set())
+    assert PRESENCE.claim(*PRESENCE.queues()) == ({"ann"}, set())
     joined = await endpoint.call("join", session, project_root=project)
-    assert PRESENCE.claim(*PRESENCE.lanes()) == ({"ann"}, {joined["data"]["session_id"]})
+    assert PRESENCE.claim(*PRESENCE.queues()) == ({"ann"}, {joined["data"]["session_id"]})
     opened = await endpoint.call("session_open", session, agent_id="ann", workspace_id=joined["data"]["workspace_id"])
     both = {joined["data"]["session_id"], opened["data"]["session_id"]}
-    assert PRESENCE.claim(*PRESENCE.lanes()) == ({"ann"}, both)
+    assert PRESENCE.claim(*PRESENCE.queues()) == ({"ann"}, both)
     stream.cancel()
     await asyncio.gather(stream, return_exceptions=True)
-    assert PRESENCE.lanes() == []
+    assert PRESENCE.queues() == []
 
 
 async def test_an_update_that_no_stream_takes_is_no_evidence(

@@ -12,6 +12,6 @@ nexus(
     django.contrib.messages.storage.fallback nexus.hooks.webhooks nexus.maintenance.reaper
     nexus.maintenance.store_file mcp_bridge.http
     nexus_site.serving.metrics nexus_site.serving.middleware nexus_site.serving.django nexus_site.serving.middleware
-    nexus_site.urls nexus.topics.embedding.worker
+    nexus_site.urls nexus.topics.embedding.background
     """,
 )

@@ -30,8 +30,8 @@ from nexus.core.clock import now
 from nexus.core.operations import runner
 from nexus.maintenance.findings import FileExamination
 from nexus.topics import maintenance, metrics, search
-from nexus.topics.embedding import index, local, source, vectors, worker
-from nexus.topics.embedding.worker import EMBEDDING
+from nexus.topics.embedding import background, index, local, source, vectors
+from nexus.topics.embedding.background import EMBEDDING
 from nexus.topics.models import Embedding, TopicMessage
 from nexus.topics.toolset import TOPICS, Unavailable
 from tests.acceptance.hub import START_SECONDS
@@ -210,26 +210,26 @@ def test_a_vector_of_another_dimension_is_left_out_and_made_anew(ann: Client, ca
 
 
 def test_a_send_makes_no_vector_and_new_messages_are_indexed_in_order(ann: Client, cars: str) -> None:
-    ann.say(cars, *(f"cat {number}" for number in range(worker.BATCH + 3)))
+    ann.say(cars, *(f"cat {number}" for number in range(background.BATCH + 3)))
     assert Embedding.objects.count() == 2
     assert warned(answered(ann, "cat")) == ["SEMANTIC_INCOMPLETE"]
     assert len(work_once(EMBEDDING)) == 2
-    assert len(found(ann, "kitten", limit=50)) == worker.BATCH + 3
+    assert len(found(ann, "kitten", limit=50)) == background.BATCH + 3
     assert work_once(EMBEDDING) == []
 
 
 def test_a_process_that_is_killed_while_indexing_loses_nothing(ann: Client, cars: str) -> None:
-    ann.say(cars, *(f"cat {number}" for number in range(worker.BATCH + 3)))
-    (lane,) = EMBEDDING.lanes()
-    first = EMBEDDING.claim(lane)
+    ann.say(cars, *(f"cat {number}" for number in range(background.BATCH + 3)))
+    (queue,) = EMBEDDING.queues()
+    first = EMBEDDING.claim(queue)
     assert first
     EMBEDDING.settle(first, EMBEDDING.act(first))
-    second = EMBEDDING.claim(lane)
+    second = EMBEDDING.claim(queue)
     assert second and EMBEDDING.act(second)  # and here it dies
     source._known = source._Known("", None)
-    assert len(found(ann, "kitten", limit=50)) == worker.BATCH
+    assert len(found(ann, "kitten", limit=50)) == background.BATCH
     work_once(EMBEDDING)
-    assert len(found(ann, "kitten", limit=50)) == worker.BATCH + 3
+    assert len(found(ann, "kitten", limit=50)) == background.BATCH + 3
     assert Embedding.objects.count() == TopicMessage.objects.count()
 
 
@@ -377,13 +377,13 @@ def test_any_text_is_a_query(ann: Client, cars: str, query: str) -> None:
 
 
 def test_reindexing_shows_how_far_it_is(ann: Client, topic: str, model: str) -> None:
-    ann.say(topic, *(f"cat {number}" for number in range(worker.BATCH + 3)))
+    ann.say(topic, *(f"cat {number}" for number in range(background.BATCH + 3)))
     data, progress = reindexed()
-    assert data == {"messages": worker.BATCH + 3, "indexed_by_meaning": worker.BATCH + 3}
+    assert data == {"messages": background.BATCH + 3, "indexed_by_meaning": background.BATCH + 3}
     assert progress == [
-        f"indexed by meaning 0, {worker.BATCH + 3} to go",
-        f"indexed by meaning {worker.BATCH}, 3 to go",
-        f"indexed by meaning {worker.BATCH + 3}, 0 to go",
+        f"indexed by meaning 0, {background.BATCH + 3} to go",
+        f"indexed by meaning {background.BATCH}, 3 to go",
+        f"indexed by meaning {background.BATCH + 3}, 0 to go",
     ]
 
 

@@ -51,7 +51,7 @@ from nexus.control.worktrees import lane, trees, worktrees
 from nexus.control.worktrees.trees import Survey, named
 from nexus.control.worktrees.worktrees import refusal
 from nexus.core import unified_diff
-from nexus.core.background_work import Work
+from nexus.core.background_work import BackgroundWork
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.core.limits import within_limit
@@ -472,14 +472,14 @@ def _hunks(lines: Sequence[str]) -> Iterator[tuple[str, list[unified_diff.Line]]
         yield head, rows
 
 
-class Look(Work["tuple[PoolWorktree, datetime]", "Survey | None"]):
+class Look(BackgroundWork["tuple[PoolWorktree, datetime]", "Survey | None"]):
     """Background work that reads, once a worktree is at rest, whether it holds changes to review."""
 
     name = "reviews"
     watches_log = True
     tick_seconds = 2.0
 
-    def lanes(self) -> Sequence[str]:
+    def queues(self) -> Sequence[str]:
         return [row.pk for row in _unread().order_by("pk") if Path(row.path).is_dir()]  # else elsewhere, or gone
 
     def claim(self, lane: str) -> tuple[PoolWorktree, datetime] | None:

@@ -41,7 +41,7 @@ from nexus.control.worktrees.merging import LANE, Conflict, Moved
 from nexus.control.worktrees.trees import FOLDER, LOCKS
 from nexus.control.worktrees.verification import NotNow, approved, check_sandbox, failures
 from nexus.control.worktrees.worktrees import refusal
-from nexus.core.background_work import Work
+from nexus.core.background_work import BackgroundWork
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import write
@@ -175,7 +175,7 @@ class Lost(Exception):
     """Another hub has claimed the entry meanwhile."""
 
 
-class Lane(Work[Claimed, "MergeResult | None"]):
+class Lane(BackgroundWork[Claimed, "MergeResult | None"]):
     """Background work that merges the entries of each lane in turn."""
 
     name = "merges"
@@ -183,7 +183,7 @@ class Lane(Work[Claimed, "MergeResult | None"]):
     watches_log = True
     tick_seconds = 2.0
 
-    def lanes(self) -> Sequence[str]:
+    def queues(self) -> Sequence[str]:
         open_ = WorktreeMerge.objects.open().order_by().values_list("repository", "target").distinct()
         return ["\n".join(each) for each in open_]
 

@@ -29,7 +29,7 @@ from nexus.control.runners import sandbox
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.git import GitFailed
 from nexus.control.worktrees import trees, worktrees
-from nexus.core.background_work import Work, repeated
+from nexus.core.background_work import BackgroundWork, repeated
 from nexus.core.operations.errors import NexusError
 from nexus.core.processes import NEUTRAL, environment, watch
 
@@ -75,7 +75,7 @@ class Verdict(NamedTuple):
     facts: Facts
 
 
-class Verification(Work[AbstractCheckRun, "Verdict | NotNow | Lost"]):
+class Verification(BackgroundWork[AbstractCheckRun, "Verdict | NotNow | Lost"]):
     """Background work that runs the checks of results, of those projects whose directory is on this machine."""
 
     name = "checks"
@@ -83,15 +83,15 @@ class Verification(Work[AbstractCheckRun, "Verdict | NotNow | Lost"]):
     tick_seconds = 1.0
     idle_seconds = 1.0
 
-    def lanes(self) -> Sequence[str]:
+    def queues(self) -> Sequence[str]:
         if not ControlSettings.current().control:
             return ()
         return [
             check_runs.name_of(run) for run in check_runs.due(MOST_DUE) if Path(location_of(run).directory).is_dir()
         ]
 
-    def claim(self, lane: str) -> AbstractCheckRun | None:
-        return check_runs.claim(lane)
+    def claim(self, queue: str) -> AbstractCheckRun | None:
+        return check_runs.claim(queue)
 
     def act(self, item: AbstractCheckRun) -> Verdict | NotNow | Lost:
         try:

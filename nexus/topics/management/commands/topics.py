@@ -26,7 +26,7 @@ from nexus.core.verbs import Column, Option, Row, Verb, VerbsCommand, named
 from nexus.core.waiting import READERS, in_thread, waiter
 from nexus.topics import agent_bus, archive, selectors
 from nexus.topics.config import TopicSettings
-from nexus.topics.embedding.worker import catch_up
+from nexus.topics.embedding.background import catch_up
 from nexus.topics.models import STREAM
 from nexus.topics.rows import message_row
 from nexus.topics.toolset import TopicCode, Unavailable, argument

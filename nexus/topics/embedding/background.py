@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nexus.core.background_work import Work
+from nexus.core.background_work import BackgroundWork
 from nexus.topics.embedding import index, source
 from nexus.topics.embedding.index import Text
 from nexus.topics.models import TopicMessage
@@ -26,18 +26,18 @@ class Embedded:
     vectors: Sequence[bytes]
 
 
-class EmbeddingWork(Work[Sequence[Text], Embedded | None]):
-    """One lane; an item is a batch of messages. The outcome is None where the model fails. The work is idempotent."""
+class EmbeddingWork(BackgroundWork[Sequence[Text], Embedded | None]):
+    """One queue; an item is a batch of messages. The outcome is None where the model fails. The work is idempotent."""
 
     name = "embedding"
     watches_log = True
     tick_seconds = 5.0
 
-    def lanes(self) -> Sequence[str]:
+    def queues(self) -> Sequence[str]:
         return ["topics"] if source.wanted() else []
 
-    def claim(self, lane: str) -> Sequence[Text] | None:
-        """Return the next messages. An empty batch makes the worker load the model, where it is not loaded and there
+    def claim(self, queue: str) -> Sequence[Text] | None:
+        """Return the next messages. An empty batch makes it load the model, where it is not loaded and there
         are messages."""
         embedder = source.loaded()
         if embedder is None:
