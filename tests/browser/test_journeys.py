@@ -385,7 +385,7 @@ def test_the_timeline_is_read_by_keys(page: Page, team: Ids) -> None:
     chart = page.locator("#chart")
     chart.focus()
     page.keyboard.press("ArrowDown")
-    span = page.locator("[data-lane] a:focus")
+    span = page.locator("[data-row] a:focus")
     expect(span).to_have_count(1)
     page.keyboard.press("ArrowDown")
     expect(span).to_have_attribute("id", re.compile("-claimed$"))

@@ -17,7 +17,7 @@ from coordination.models import Workspace
 from nexus.core.clock import iso
 from nexus.core.operations import runner
 from nexus.core.operations.caller import Caller
-from nexus.dashboard.views.lanes import NARROWEST
+from nexus.dashboard.views.timeline_layout import NARROWEST
 from nexus.planning.toolset import PLANNING
 from tests.pages import do
 
@@ -224,12 +224,12 @@ def test_it_says_before_for_what_retention_took_the_beginning_of(worked: str, br
 
 def test_it_tells_how_many_it_leaves_out(worked: str, browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     from handoffs import timeline as handoffs_timeline
-    from nexus.dashboard.views import lanes, timeline
+    from nexus.dashboard.views import timeline, timeline_layout
 
-    monkeypatch.setattr(timeline, "LANES", 1)
+    monkeypatch.setattr(timeline, "MOST_ROWS", 1)
     assert "not drawn: 1 less busy agent" in text_of(browser, "/admin/timeline/")
-    monkeypatch.setattr(timeline, "LANES", 60)
-    monkeypatch.setattr(lanes.arrows, "__kwdefaults__", {"most": 0})
+    monkeypatch.setattr(timeline, "MOST_ROWS", 60)
+    monkeypatch.setattr(timeline_layout.arrows, "__kwdefaults__", {"most": 0})
     assert "not drawn: 2 of the sends" in text_of(browser, "/admin/timeline/")
     monkeypatch.setattr(handoffs_timeline, "STEPS", 2)
     page = text_of(browser, "/admin/timeline/")

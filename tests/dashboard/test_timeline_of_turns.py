@@ -181,7 +181,7 @@ def test_ten_thousand_turns_of_sixty_agents_are_one_readable_picture(
     many(agents, 167, noon)
     clock.move_to(noon + HOUR)
     page = browser.get("/admin/timeline/").content.decode()
-    assert page.count("data-lane") == 61
+    assert page.count("data-row") == 61
     assert page.count("<rect") < 1_700 and "more than one picture can show" in page
     counted = sum(int(many) for many in re.findall(r"<title>(\d+) spans? here", page))
     assert counted + len(re.findall(r'<a class="(?:turn|failed)" id="span-', page)) == 60 * 167

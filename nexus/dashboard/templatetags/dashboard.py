@@ -20,7 +20,7 @@ from inbox.monitoring import Flow
 from nexus.control.agents.timeline import At
 from nexus.core.clock import iso
 from nexus.core.contributions import Action
-from nexus.dashboard.views.lanes import Arrow, Bar, Block, Lane, Span
+from nexus.dashboard.views.timeline_layout import Arrow, Bar, Block, Span, TimelineRow
 from nexus.web.templatetags.nexus import clock, name, plain, when
 
 if TYPE_CHECKING:
@@ -53,17 +53,17 @@ ROW = (
 
 
 @register.simple_tag(takes_context=True)
-def marks(context: template.Context, lane: Lane) -> SafeString:
-    """Render the bars and blocks of a lane, from left to right, as links to their details."""
-    titles, words, by = context["titles"], context["words"], f" by {plain(lane.name)}" if lane.name else ""
+def marks(context: template.Context, row: TimelineRow) -> SafeString:
+    """Render the bars and blocks of a row, from left to right, as links to their details."""
+    titles, words, by = context["titles"], context["words"], f" by {plain(row.name)}" if row.name else ""
     query = None if "day" in context else context["query"]
     kept = f"{context['kept']}&" if context["kept"] else ""
-    nearer, whose = f"{_address('admin:timeline')}?{kept}", escape(f" of {plain(lane.name)}" if lane.name else "")
-    swaps = "" if "day" in context else ' data-swap="lanes"'
+    nearer, whose = f"{_address('admin:timeline')}?{kept}", escape(f" of {plain(row.name)}" if row.name else "")
+    swaps = "" if "day" in context else ' data-swap="chart-rows"'
     return SafeString("".join(
-        _bar(mark, lane.y(mark), titles, words, by, query) if isinstance(mark, Bar)
-        else _block(mark, lane.y(mark), lane.top, words, nearer, swaps, whose)
-        for mark in sorted(lane.marks, key=lambda mark: mark.x)
+        _bar(mark, row.y(mark), titles, words, by, query) if isinstance(mark, Bar)
+        else _block(mark, row.y(mark), row.top, words, nearer, swaps, whose)
+        for mark in sorted(row.marks, key=lambda mark: mark.x)
     ))  # fmt: skip
 
 
@@ -122,7 +122,7 @@ def _block(block: Block, y: int, top: int, words: Mapping[Any, str], nearer: str
     )  # fmt: skip
 
 
-@lru_cache(maxsize=512)  # many lanes use the same cell
+@lru_cache(maxsize=512)  # many rows use the same cell
 def _zoomed(nearer: str, since: datetime, until: datetime) -> tuple[int, str]:
     """Return when a cell begins, in ms since 1970, and the URL that choosing it leads to."""
     return int(since.timestamp() * 1000), escape(f"{nearer}since={iso(since)}&until={iso(until)}")
@@ -130,7 +130,7 @@ def _zoomed(nearer: str, since: datetime, until: datetime) -> tuple[int, str]:
 
 @register.simple_tag(takes_context=True)
 def arrows(context: template.Context) -> SafeString:
-    """Render messages from one lane to another as arrows that link to them."""
+    """Render messages from one row to another as arrows that link to them."""
     kept = f"{context['query']}&" if context.get("query") else ""
     return SafeString("".join(_arrow(kept, *drawn) for drawn in context.get("arrows") or ()))
 
@@ -172,8 +172,8 @@ def spans(context: template.Context) -> SafeString:
 
 
 @register.simple_tag(takes_context=True)
-def steps(context: template.Context, lane: Lane) -> SafeString:
-    """Render what the lane's agent did besides handoffs, as links."""
+def steps(context: template.Context, row: TimelineRow) -> SafeString:
+    """Render what the row's agent did besides handoffs, as links."""
     query = context.get("query")
     return format_html_join(
         "",
@@ -182,7 +182,7 @@ def steps(context: template.Context, lane: Lane) -> SafeString:
         (
             (mark.event_id, f"{query}&" if query else "", mark.event_id, f"{mark.x:.3f}", f"{mark.y:.1f}",
              plain(mark.said), f", and {mark.more} more before" if mark.more else "")
-            for mark in (context.get("steps") or {}).get(lane.name, ())
+            for mark in (context.get("steps") or {}).get(row.name, ())
         ),
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Timeline: who did what when, a lane for each agent; and the small timelines of other pages."""
+"""Timeline: who did what when, a row for each agent; and the small timelines of other pages."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from nexus.control.models import Question
 from nexus.core.apps import nexus_apps
 from nexus.core.clock import iso, now
 from nexus.dashboard.forms import TIMELINES, TimelineFilters
-from nexus.dashboard.views import lanes
-from nexus.dashboard.views.lanes import GAP, Lane, Window
+from nexus.dashboard.views import timeline_layout
+from nexus.dashboard.views.timeline_layout import GAP, TimelineRow, Window
 from nexus.web.page import render
 
-LANES = 60  # the most active agents; the page says how many it leaves out
+MOST_ROWS = 60  # the most active agents; the page says how many it leaves out
 RECENT = 50  # events searched for the latest that is not a sign of life
 HOUR = timedelta(hours=1)
 LISTED = 200  # the newest spans in the table
@@ -57,7 +57,7 @@ def timeline(request: HttpRequest) -> TemplateResponse:
     filters = _opened(request, moment)
     workspace_id = filters.chosen_workspace.workspace_id if filters.chosen_workspace else None
     live, window = _window(filters, moment)
-    narrow = lanes.gathered_of(min(Agent.objects.count(), LANES))
+    narrow = timeline_layout.gathered_of(min(Agent.objects.count(), MOST_ROWS))
     cell = window.length * (2 * narrow / 100)
     found = course(window.since, window.until, workspace_id=workspace_id)
     sends, sends_cut = inbox_monitoring.sends(window.since, window.until, workspace_id=workspace_id)
@@ -186,31 +186,36 @@ def _picture(
     window: Window,
     moment: datetime,
 ) -> dict[str, Any]:
-    by_lane: dict[str | None, list[lanes.Span]] = defaultdict(list)
+    by_agent: dict[str | None, list[timeline_layout.Span]] = defaultdict(list)
     spans: list[Span | at_work.Stretch] = [*found.spans, *work.stretches]
     for span in spans:
-        by_lane[span.agent_id].append(span)
-    waiting = by_lane.pop(None, [])
-    did = _did(by_lane, work.counted, sends, steps)
-    busiest = sorted(sorted(did, key=lambda name: (-did[name], name))[:LANES])
+        by_agent[span.agent_id].append(span)
+    waiting = by_agent.pop(None, [])
+    did = _did(by_agent, work.counted, sends, steps)
+    busiest = sorted(sorted(did, key=lambda name: (-did[name], name))[:MOST_ROWS])
     among = set(busiest)
     counted: dict[str | None, dict[int, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
     for agent_id, doing, cell, count in work.counted:
         if agent_id in among:
             counted[agent_id][cell][doing] += count
-    of_each: dict[str | None, list[lanes.Span]] = {name: by_lane.get(name, []) for name in busiest}
-    draw = partial(lanes.lanes, window=window, narrow=narrow if work.counted else lanes.NARROWEST, counted=counted)
+    of_each: dict[str | None, list[timeline_layout.Span]] = {name: by_agent.get(name, []) for name in busiest}
+    draw = partial(
+        timeline_layout.draw_rows,
+        window=window,
+        narrow=narrow if work.counted else timeline_layout.NARROWEST,
+        counted=counted,
+    )
     drawn = draw({None: waiting, **of_each})
-    crowd = lanes.depth(waiting, window) if drawn[0].blocks else []
+    crowd = timeline_layout.depth(waiting, window) if drawn[0].blocks else []
     if crowd:
         drawn = draw({None: [], **of_each})
     between = [send for send in sends if send[0] in among and send[1] in among and send[0] != send[1]]
-    arrows, unsent = lanes.arrows(between, window)
-    at = {lane.name: lane for lane in drawn}
+    arrows, unsent = timeline_layout.arrows(between, window)
+    at = {row.name: row for row in drawn}
     return {
-        "lanes": drawn,
-        "height": sum(lane.height for lane in drawn),
-        "ticks": lanes.ticks(window),
+        "chart_rows": drawn,
+        "height": sum(row.height for row in drawn),
+        "ticks": timeline_layout.ticks(window),
         "ticked": "clock" if window.length <= timedelta(days=2) else "day",
         "now_at": window.at(moment, 100) if window.since < moment <= window.until else None,
         "steps": marks_of(steps, window, drawn),
@@ -219,19 +224,19 @@ def _picture(
         "arrows": [(arrow, at[arrow.sender].middle, at[arrow.recipient].middle) for arrow in arrows],
         "unsent": unsent,
         "left_out": len(did) - len(busiest),
-        "drawn": [bar.span for lane in drawn for bar in lane.bars],
+        "drawn": [bar.span for row in drawn for bar in row.bars],
         "nothing": not did and not any(crowd) and not waiting,
     }
 
 
 def _did(
-    by_lane: Mapping[str | None, Sequence[lanes.Span]],
+    by_agent: Mapping[str | None, Sequence[timeline_layout.Span]],
     beginnings: Iterable[tuple[str, str, int, int]],
     sends: Iterable[inbox_monitoring.Send],
     steps: Iterable[Event],
 ) -> Counter[str]:
-    """Count what each agent did: the most active get the lanes. Periods count twice."""
-    did = Counter({name: 2 * len(spans) for name, spans in by_lane.items() if name})
+    """Count what each agent did: the most active get the rows. Periods count twice."""
+    did = Counter({name: 2 * len(spans) for name, spans in by_agent.items() if name})
     did.update(str(step.actor_agent_id) for step in steps)
     for agent_id, _, _, count in beginnings:
         did[agent_id] += 2 * count
@@ -241,12 +246,12 @@ def _did(
     return did
 
 
-def _crowd(depth: list[float], lane: Lane) -> list[dict[str, float]]:
-    """Return how many waited, as bars that fill the lane of waiting handoffs."""
+def _crowd(depth: list[float], row: TimelineRow) -> list[dict[str, float]]:
+    """Return how many waited, as bars that fill the row of waiting handoffs."""
     top, width = max(depth, default=0), 100 / max(len(depth), 1)
-    room = lane.height - lanes.GAP
+    room = row.height - timeline_layout.GAP
     return [
-        {"x": index * width, "width": width, "y": lane.top + lane.height - 4 - room * many / top, "many": many,
+        {"x": index * width, "width": width, "y": row.top + row.height - 4 - room * many / top, "many": many,
          "height": room * many / top}
         for index, many in enumerate(depth)
         if many
@@ -306,9 +311,9 @@ def steps_within(window: Window, *, workspace_id: str | None, agent_id: str) -> 
     return list(rows.order_by(NEWEST_OF_STREAMS)[:MOST_STEPS])
 
 
-def marks_of(events: Sequence[Event], window: Window, lanes: Sequence[Lane]) -> Mapping[str, list[Mark]]:
-    """Return each agent's steps with their positions on its lane, from left to right."""
-    tops = {lane.name: lane for lane in lanes if lane.name}
+def marks_of(events: Sequence[Event], window: Window, rows: Sequence[TimelineRow]) -> Mapping[str, list[Mark]]:
+    """Return each agent's steps with their positions on its row, from left to right."""
+    tops = {row.name: row for row in rows if row.name}
     drawn = [line for line in lines(events) if line.event.actor_agent_id in tops]
     drawn.sort(key=lambda line: (str(line.event.actor_agent_id), line.event.event_id))
     found: dict[str, list[Mark]] = {}
@@ -354,7 +359,7 @@ ENDS = {
 }
 
 
-def titles_of(spans: Sequence[lanes.Span]) -> dict[str, str]:
+def titles_of(spans: Sequence[timeline_layout.Span]) -> dict[str, str]:
     """Return the titles of what spans belong to, by key."""
     ids = list({span.key for span in spans if isinstance(span, Span)})
     found = dict(at_work.titles([span for span in spans if isinstance(span, Stretch)]))
@@ -440,15 +445,15 @@ def _part(span: Span | Stretch, window: Window, moment: datetime, y: int) -> dic
 
 
 def day_of(agent_id: str, moment: datetime) -> dict[str, Any]:
-    """Return an agent's last day, as its lane."""
+    """Return an agent's last day, as its row."""
     window = Window(moment - timedelta(days=1), moment)
-    cell = window.length * (2 * lanes.NARROWEST / 100)
+    cell = window.length * (2 * timeline_layout.NARROWEST / 100)
     work = at_work.course(window.since, moment, cell=cell, agent_id=agent_id)
     own: list[Span | Stretch] = [*spans_with(agent_id, window.since), *work.stretches]
     counted: dict[int, Counter[str]] = defaultdict(Counter)
     for each in work.counted:
         counted[each.cell][each.doing] += each.many
-    drawn = lanes.lanes({agent_id: own}, window, marks=200, counted={agent_id: counted})
+    drawn = timeline_layout.draw_rows({agent_id: own}, window, marks=200, counted={agent_id: counted})
     spent: Counter[Doing | At] = Counter()
     for span in own:
         started, ended = max(span.start or window.since, window.since), min(span.end or moment, moment)
@@ -456,9 +461,9 @@ def day_of(agent_id: str, moment: datetime) -> dict[str, Any]:
     return {
         "window": window,
         "kept": urlencode({"agent": agent_id}),
-        "lanes": drawn,
+        "chart_rows": drawn,
         "height": drawn[0].height,
-        "ticks": lanes.ticks(window),
+        "ticks": timeline_layout.ticks(window),
         "ticked": "clock",
         "titles": titles_of([bar.span for bar in drawn[0].bars]),
         "spent": [((doing, WORDS[doing]), timedelta(seconds=seconds)) for doing, seconds in spent.items()],

@@ -10,24 +10,24 @@ const middle = (mark) => {
   return box.left + box.width / 2;
 };
 const nearest = (marks, x) => marks.reduce((best, mark) => (!best || Math.abs(middle(mark) - x) < Math.abs(middle(best) - x) ? mark : best), null);
-const inOrder = (lane) => [...lane.querySelectorAll("a")].sort((one, other) => middle(one) - middle(other));
+const inOrder = (row) => [...row.querySelectorAll("a")].sort((one, other) => middle(one) - middle(other));
 
 // Where an arrow leads from a mark; from the picture itself, down, to the first mark.
 function beside(chart, mark, key) {
-  const lanes = [...chart.querySelectorAll("[data-lane]")].filter((lane) => lane.querySelector("a"));
-  if (!mark) return key === "ArrowDown" && lanes.length ? inOrder(lanes[0])[0] : null;
-  const own = inOrder(mark.closest("[data-lane]"));
+  const rows = [...chart.querySelectorAll("[data-row]")].filter((row) => row.querySelector("a"));
+  if (!mark) return key === "ArrowDown" && rows.length ? inOrder(rows[0])[0] : null;
+  const own = inOrder(mark.closest("[data-row]"));
   const step = { ArrowRight: 1, ArrowLeft: -1 }[key];
   if (step) return own[own.indexOf(mark) + step];
-  const next = lanes[lanes.indexOf(mark.closest("[data-lane]")) + (key === "ArrowDown" ? 1 : -1)];
+  const next = rows[rows.indexOf(mark.closest("[data-row]")) + (key === "ArrowDown" ? 1 : -1)];
   return next && nearest([...next.querySelectorAll("a")], middle(mark));
 }
 
 document.addEventListener("keydown", (event) => {
   // What a block held replaces the picture, and its card has the keys then.
-  const chart = event.target.id === "lanes" ? document.getElementById("chart") : event.target.closest?.(".nx-chart");
+  const chart = event.target.id === "chart-rows" ? document.getElementById("chart") : event.target.closest?.(".nx-chart");
   if (!chart || event.ctrlKey || event.metaKey || event.altKey) return;
-  const mark = event.target.closest("[data-lane] a");
+  const mark = event.target.closest("[data-row] a");
   if (event.key.startsWith("Arrow") && (mark || event.key === "ArrowDown")) {
     const next = beside(chart, mark, event.key);
     if (next) next.focus();
@@ -46,7 +46,7 @@ let turned = 0;
 let settle;
 
 document.addEventListener("wheel", (event) => {
-  const chart = event.target.closest?.("#lanes .nx-chart");
+  const chart = event.target.closest?.("#chart-rows .nx-chart");
   if (!chart || !event.ctrlKey) return;
   event.preventDefault();
   turned += event.deltaY;

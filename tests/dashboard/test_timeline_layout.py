@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from handoffs.spans import Doing, Span
-from nexus.dashboard.views import lanes
-from nexus.dashboard.views.lanes import Lane, Window
+from nexus.dashboard.views import timeline_layout
+from nexus.dashboard.views.timeline_layout import TimelineRow, Window
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = Window(NOON, NOON + timedelta(hours=1))
@@ -27,26 +27,26 @@ def spans(draw: st.DrawFn) -> Span:
     return Span(draw(st.text("abc", min_size=1)), draw(st.sampled_from(Doing)), "bob", start, end, 1)
 
 
-def drawn(lane: Lane) -> int:
-    return len(lane.bars) + sum(block.count for block in lane.blocks)
+def drawn(row: TimelineRow) -> int:
+    return len(row.bars) + sum(block.count for block in row.blocks)
 
 
 @given(st.lists(spans(), max_size=40))
 def test_it_draws_every_span_once_inside_the_window_and_none_over_another(found: list[Span]) -> None:
-    (lane,) = lanes.lanes({"bob": found}, HOUR)
-    assert drawn(lane) == len(found)
-    assert all(mark.x >= 0 and mark.x + mark.width <= 100 + 1e-6 for mark in lane.marks)
-    for one, other in combinations(lane.marks, 2):
+    (row,) = timeline_layout.draw_rows({"bob": found}, HOUR)
+    assert drawn(row) == len(found)
+    assert all(mark.x >= 0 and mark.x + mark.width <= 100 + 1e-6 for mark in row.marks)
+    for one, other in combinations(row.marks, 2):
         assert (
-            lane.y(one) != lane.y(other) or one.x + one.width <= other.x + 1e-6 or other.x + other.width <= one.x + 1e-6
+            row.y(one) != row.y(other) or one.x + one.width <= other.x + 1e-6 or other.x + other.width <= one.x + 1e-6
         )
-    assert all(lane.top <= lane.y(mark) and lane.y(mark) + 11 <= lane.top + lane.height for mark in lane.marks)
+    assert all(row.top <= row.y(mark) and row.y(mark) + 11 <= row.top + row.height for mark in row.marks)
 
 
 @given(st.lists(spans(), max_size=60), st.integers(min_value=1, max_value=20))
 def test_it_gathers_more_into_blocks_until_they_are_few(found: list[Span], marks: int) -> None:
-    (free,) = lanes.lanes({"bob": found}, HOUR)
-    (few,) = lanes.lanes({"bob": found}, HOUR, marks=marks)
+    (free,) = timeline_layout.draw_rows({"bob": found}, HOUR)
+    (few,) = timeline_layout.draw_rows({"bob": found}, HOUR, marks=marks)
     assert drawn(few) == drawn(free) == len(found)
     assert len(few.marks) <= len(free.marks)
 
@@ -60,16 +60,16 @@ def test_it_holds_ten_thousand_spans_of_sixty_agents_to_so_many_marks() -> None:
         ]
         for agent in range(60)
     }  # fmt: skip
-    found = lanes.lanes(by_agent, HOUR)
-    assert sum(len(lane.marks) for lane in found) <= lanes.MARKS
+    found = timeline_layout.draw_rows(by_agent, HOUR)
+    assert sum(len(row.marks) for row in found) <= timeline_layout.MARKS
     assert sum(map(drawn, found)) == 60 * 167
-    tops = [lane.top for lane in found]
+    tops = [row.top for row in found]
     assert tops == sorted(tops) and len(set(tops)) == 60
 
 
 @given(st.lists(spans(), max_size=30), st.integers(min_value=1, max_value=50))
 def test_it_counts_what_there_was_at_once(found: list[Span], cells: int) -> None:
-    depth = lanes.depth(found, HOUR, cells)
+    depth = timeline_layout.depth(found, HOUR, cells)
     shares = sum(HOUR.at(span.end, 100) - HOUR.at(span.start, 0) for span in found) / 100
     assert sum(depth) / cells == pytest.approx(shares)
     assert len(depth) == cells and all(many <= len(found) + 1e-6 for many in depth)
@@ -81,9 +81,9 @@ def test_it_counts_what_there_was_at_once(found: list[Span], cells: int) -> None
 )
 def test_it_leaves_no_send_out_unsaid(sends: list[tuple[str, str, datetime]], most: int) -> None:
     within = [send for send in sends if HOUR.since <= send[2] < HOUR.until]
-    found, left_out = lanes.arrows(within, HOUR, most=most)
+    found, left_out = timeline_layout.arrows(within, HOUR, most=most)
     assert len(found) <= most and sum(arrow.count for arrow in found) + left_out == len(within)
-    every, nothing = lanes.arrows(within, HOUR, most=1000)
+    every, nothing = timeline_layout.arrows(within, HOUR, most=1000)
     assert not nothing and Counter((sender, to) for sender, to, _ in within) == sum(
         (Counter({(arrow.sender, arrow.recipient): arrow.count}) for arrow in every), Counter()
     )
@@ -93,13 +93,13 @@ def test_it_lets_nothing_jump_while_the_window_moves_on() -> None:
     moments = [NOON + timedelta(seconds=700 + i) for i in range(3)]
     found = [Span("h", Doing.CLAIMED, "bob", at, at, 1) for at in moments]
     later = Window(HOUR.since + timedelta(seconds=13), HOUR.until + timedelta(seconds=13))
-    before, after = (lanes.lanes({"bob": found}, window)[0].blocks for window in (HOUR, later))
+    before, after = (timeline_layout.draw_rows({"bob": found}, window)[0].blocks for window in (HOUR, later))
     assert [(block.since, block.until) for block in before] == [(block.since, block.until) for block in after]
 
 
 @given(st.integers(min_value=10, max_value=92 * 86_400), MOMENTS)
 def test_it_marks_round_moments_of_the_window(seconds: int, since: datetime) -> None:
     window = Window(since, since + timedelta(seconds=seconds))
-    found = lanes.ticks(window)
-    assert len(found) <= lanes.TICKS and all(window.since <= moment <= window.until for _, moment in found)
+    found = timeline_layout.ticks(window)
+    assert len(found) <= timeline_layout.TICKS and all(window.since <= moment <= window.until for _, moment in found)
     assert [x for x, _ in found] == sorted(x for x, _ in found)

@@ -1,4 +1,4 @@
-"""Layout of the timeline: a lane for each agent, time from left to right. Pure geometry.
+"""Layout of the timeline: a row for each agent, time from left to right. Pure geometry.
 
 Horizontal positions are in percent of the window, so that the drawing fits any width. Spans that would be too narrow to
 see or choose are gathered into blocks, which are the wider the more spans there are. So a picture never has more marks
@@ -22,8 +22,8 @@ MARKS = 1_200  # of the whole picture
 NARROWEST = 0.25  # percent: about 3 px of 1200
 WIDEST = 8.0  # the widest span that may be gathered
 TRACKS = 4  # bars of an agent at the same time, one above the other
-ROW, GAP = 14, 8  # px: the height of a track, and around a lane
-CELLS = 120  # of a lane that shows numbers
+ROW, GAP = 14, 8  # px: the height of a track, and around a row
+CELLS = 120  # of a row that shows numbers
 ARROWS = 250
 SEND_CELLS = 100  # parts of the window; messages between two agents within one are one arrow
 STEPS = [timedelta(seconds=seconds) for seconds in (1, 5, 15, 60, 300, 900, 1800, 3600, 10_800, 21_600, 43_200)]
@@ -80,7 +80,7 @@ class Span(Protocol):
 
 @dataclass(frozen=True)
 class Bar:
-    """A span that is drawn by itself, on a track of its lane."""
+    """A span that is drawn by itself, on a track of its row."""
 
     x: float
     width: float
@@ -115,7 +115,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Lane:
+class TimelineRow:
     """An agent's spans. Blocks have a track of their own, the last one."""
 
     name: str | None  # None: handoffs that nobody has
@@ -151,26 +151,26 @@ Cells = Mapping[int, Counter[str]]  # the number of each kind, by cell
 Others = Callable[[float], Cells]  # for a width, the further spans that begin in each cell
 
 
-def gathered_of(lanes: int) -> float:
-    """Return the width below which spans are gathered, so that the blocks of so many full lanes stay within the limit
+def gathered_of(rows: int) -> float:
+    """Return the width below which spans are gathered, so that the blocks of so many full rows stay within the limit
     of marks."""
     narrow = NARROWEST
-    while narrow < WIDEST and lanes * 100 / (2 * narrow) > MARKS:
+    while narrow < WIDEST and rows * 100 / (2 * narrow) > MARKS:
         narrow *= 2
     return narrow
 
 
-def lanes(
+def draw_rows(
     spans: Mapping[str | None, Sequence[Span]],
     window: Window,
     *,
     marks: int = MARKS,
     narrow: float = NARROWEST,
     counted: Mapping[str | None, Cells] | None = None,
-) -> list[Lane]:
-    """Return the lanes in the given order, with at most so many marks as far as blocks can achieve that.
+) -> list[TimelineRow]:
+    """Return the rows in the given order, with at most so many marks as far as blocks can achieve that.
 
-    Spans narrower than `narrow` are gathered; `counted` has the number of further spans, by lane and cell.
+    Spans narrower than `narrow` are gathered; `counted` has the number of further spans, by row and cell.
     """
     at_first = narrow
     placed = {
@@ -179,12 +179,12 @@ def lanes(
     }
     while narrow < WIDEST and sum(_cells(*found, window, narrow) for found in placed.values()) > marks:
         narrow *= 2
-    drawn = _drawn(placed, window, narrow)
-    while narrow < WIDEST and sum(len(lane.marks) for lane in drawn) > marks:
+    drawn = _draw_all(placed, window, narrow)
+    while narrow < WIDEST and sum(len(row.marks) for row in drawn) > marks:
         narrow *= 2
-        drawn = _drawn(placed, window, narrow)
-    tops = accumulate((lane.height for lane in drawn), initial=0)
-    return [replace(lane, top=top) for lane, top in zip(drawn, tops, strict=False)]
+        drawn = _draw_all(placed, window, narrow)
+    tops = accumulate((row.height for row in drawn), initial=0)
+    return [replace(row, top=top) for row, top in zip(drawn, tops, strict=False)]
 
 
 def _in_order(spans: Iterable[Span], window: Window) -> list[Placed]:
@@ -194,7 +194,7 @@ def _in_order(spans: Iterable[Span], window: Window) -> list[Placed]:
 
 
 def _cells(placed: Sequence[Placed], others: Others, window: Window, narrow: float) -> int:
-    """Count the marks of a lane's spans that are narrower than this, with those of `others`."""
+    """Count the marks of a row's spans that are narrower than this, with those of `others`."""
     first, cell = window.clock, 2 * narrow
     return len({int((first + x) // cell) for x, end, _ in placed if end - x < narrow} | others(narrow).keys())
 
@@ -209,19 +209,21 @@ def _wider(counted: Cells, at_first: float, narrow: float) -> Cells:
     return found
 
 
-def _drawn(placed: Mapping[str | None, tuple[Sequence[Placed], Others]], window: Window, narrow: float) -> list[Lane]:
-    bounds = cache(partial(window.cell_place, width=2 * narrow))  # many lanes use the same cell
-    return [_lane(name, *found, window, narrow, bounds) for name, found in placed.items()]
+def _draw_all(
+    placed: Mapping[str | None, tuple[Sequence[Placed], Others]], window: Window, narrow: float
+) -> list[TimelineRow]:
+    bounds = cache(partial(window.cell_place, width=2 * narrow))  # many rows use the same cell
+    return [_draw_row(name, *found, window, narrow, bounds) for name, found in placed.items()]
 
 
-def _lane(
+def _draw_row(
     name: str | None,
     placed: Sequence[Placed],
     others: Others,
     window: Window,
     narrow: float,
     bounds: Callable[[int], tuple[datetime, datetime, float, float]],
-) -> Lane:
+) -> TimelineRow:
     bars: list[Bar] = []
     free: list[float] = []  # the end of the last bar, by track
     gathered: dict[int, list[Span]] = {}
@@ -246,7 +248,7 @@ def _lane(
         if found:
             doing = doing + Counter(span.doing for span in found)
         blocks.append(Block(x, end - x, since, until, doing, len(free)))
-    return Lane(name, bars, blocks)
+    return TimelineRow(name, bars, blocks)
 
 
 def depth(spans: Iterable[Span], window: Window, cells: int = CELLS) -> list[float]:
@@ -257,7 +259,7 @@ def depth(spans: Iterable[Span], window: Window, cells: int = CELLS) -> list[flo
 
 @dataclass(frozen=True)
 class Arrow:
-    """Messages from one lane to another within a part of the window."""
+    """Messages from one row to another within a part of the window."""
 
     x: float
     sender: str
