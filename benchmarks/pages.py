@@ -16,10 +16,10 @@ ADDRESSES = """
 /admin/limits/
 /admin/timeline/? /admin/timeline/?window=1d /admin/timeline/?window=7d /admin/timeline/?window=30d
 /admin/timeline/?window=30d&workspace={workspace} /admin/timeline/?window=30d&span={handoff}.{step}
-/admin/mail/? /admin/mail/?m={message} /admin/mail/?agent=agent-007 /admin/mail/?lane=unread /admin/mail/?lane=read
-/admin/mail/?lane=parked /admin/mail/?lane=delivered /admin/mail/?lane=nobody /admin/mail/?q=parser+lease
-/admin/mail/?q=nothing-has-this /admin/mail/?workspace={workspace} /admin/mail/?workspace={workspace}&lane=parked
-/admin/mail/?agent=agent-007&lane=nobody /admin/mail/?before={parked}
+/admin/mail/? /admin/mail/?m={message} /admin/mail/?agent=agent-007 /admin/mail/?status=unread /admin/mail/?status=read
+/admin/mail/?status=parked /admin/mail/?status=delivered /admin/mail/?status=nobody /admin/mail/?q=parser+lease
+/admin/mail/?q=nothing-has-this /admin/mail/?workspace={workspace} /admin/mail/?workspace={workspace}&status=parked
+/admin/mail/?agent=agent-007&status=nobody /admin/mail/?before={parked}
 /admin/agents/ /admin/agents/agent-007/ /admin/agents/agent-007/mail/ /admin/agents/agent-007/mail/?tab=nobody
 /admin/agents/agent-007/try/?since=1 /admin/agents/+new/
 /admin/mail/?agent=agent-000 /admin/agents/agent-000/ /admin/agents/agent-000/mail/

@@ -118,10 +118,10 @@ class DeliveryRecord(DeliveryRow):
 
 
 class DeliveryFilters(MadeFilters):
-    """Filters of the list. The lane is the current one: in flight with an expired lease counts as unread."""
+    """Filters of the list. The status is the current one: in flight with an expired lease counts as unread."""
 
     prefix = "dlv"
-    status = ChoiceFilter(choices=DeliveryStatus.choices, method="in_lane")
+    status = ChoiceFilter(choices=DeliveryStatus.choices, method="with_status")
     recipient = CharFilter()
     message = CharFilter()
     workspace = CharFilter(method="of_messages")
@@ -131,13 +131,13 @@ class DeliveryFilters(MadeFilters):
         # By the subquery SQLite goes through deliveries in their order, and not through messages, to sort them all.
         return rows.filter(Exists(Message.objects.filter(**{name: value}, pk=OuterRef("message_id"))))
 
-    def in_lane(self, rows: Any, name: str, lane: str) -> Any:
-        if lane == DeliveryStatus.READ:  # nearly all there are
-            return rows.filter(status=lane)
+    def with_status(self, rows: Any, name: str, status: str) -> Any:
+        if status == DeliveryStatus.READ:  # nearly all there are
+            return rows.filter(status=status)
         recipient = self.form.cleaned_data["recipient"]
         among: Any = [recipient] if recipient else Agent.everyone.values("pk")
-        mail = Delivery.objects.filter(recipient__in=among)  # by the lanes of each inbox
-        return rows.filter(pk__in=mail.ids_in_lane(lane, now()))
+        mail = Delivery.objects.filter(recipient__in=among)  # by the status in each inbox
+        return rows.filter(pk__in=mail.ids_with_status(status, now()))
 
 
 class Deliveries(Resource):

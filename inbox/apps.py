@@ -23,7 +23,7 @@ class InboxConfig(NexusAppConfig):
     def ready(self) -> None:
         from coordination import arrivals, debts, overlong
         from inbox.config import InboxSettings
-        from inbox.lanes import MAX_LEASE_SECONDS
+        from inbox.lifecycle import MAX_LEASE_SECONDS
         from inbox.models import Delivery, DeliveryStatus
         from inbox.selectors import lane_sizes, owed
 

@@ -39,7 +39,7 @@ def _dead_letters(picture: Picture, each: int) -> Found:
 
 def _answers(picture: Picture, each: int) -> Found:
     mine = picture.inboxes.get(OPERATOR_AGENT, Inbox()).unread
-    unread = Delivery.objects.of(OPERATOR_AGENT).in_lane(DeliveryStatus.UNREAD, picture.moment)
+    unread = Delivery.objects.of(OPERATOR_AGENT).with_status(DeliveryStatus.UNREAD, picture.moment)
     if mine and picture.workspace:
         unread = unread.filter(message__workspace_id=picture.workspace.pk)
         mine = unread.count()

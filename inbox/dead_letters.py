@@ -16,7 +16,7 @@ from coordination.log.selectors import first_event_at
 from coordination.models import Agent, Event, Stream, Workspace
 from coordination.routing import Strategy, Visibility
 from coordination.selectors import require_agent
-from inbox.lanes import MAX_ATTEMPTS
+from inbox.lifecycle import MAX_ATTEMPTS
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus
 from nexus.core.clock import now
 from nexus.core.database.prepared import insert
@@ -29,7 +29,7 @@ UNDONE_WITHIN = timedelta(seconds=60)  # an acknowledgement is taken back
 
 def parked(*, agent_id: str | None = None, workspace: Workspace | None = None) -> DeliveryQuerySet:
     """Return dead letters; of one agent, or of all, and of one workspace, or of all."""
-    # By their lanes, and not through all mail.
+    # By their status, and not through all mail.
     among: Any = Agent.everyone.values("pk") if agent_id is None else [agent_id]
     rows = Delivery.objects.filter(PARKED, recipient__in=among)
     return rows if workspace is None else rows.filter(message__workspace_id=workspace.pk)

@@ -11,7 +11,7 @@ from coordination.models import Channel
 from nexus.web.forms import choice_field, hidden_field, line_field, offer, words_field
 from nexus.web.templatetags.nexus import plain
 
-LANES = {
+STATUSES = {
     "": "All mail",
     "unread": "Unread",
     "delivered": "In flight",
@@ -25,7 +25,7 @@ class MailFilters(WorkspaceFilters):
     channel = choice_field()
     agent = line_field("sent or received by")
     q = words_field(placeholder="subject or body")
-    lane = forms.ChoiceField(required=False, choices=list(LANES.items()), widget=forms.HiddenInput)
+    status = forms.ChoiceField(required=False, choices=list(STATUSES.items()), widget=forms.HiddenInput)
     before = hidden_field()
     m = hidden_field()
     alone = forms.BooleanField(required=False, widget=forms.HiddenInput)

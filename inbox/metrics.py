@@ -15,18 +15,20 @@ from nexus.core.clock import now
 from nexus.core.contributions import Figure, Sample, Window, gauge
 from nexus.core.database.functions import Lasted
 
-COUNTED = 100_000  # deliveries of a lane; a database counts by reading them
+COUNTED = 100_000  # deliveries of a status; a database counts by reading them
 
 
 def collect() -> Iterator[Metric]:
-    """Count deliveries by lane (an expired lease counts as unread) and give the age of the oldest unread one."""
+    """Count deliveries by status (an expired lease counts as unread) and give the age of the oldest unread one."""
     moment = now()
     deliveries = Delivery.objects.all()
     lapsed = deliveries.lapsed(moment).order_by("lease_expires_at")[:COUNTED]
-    lanes = {lane: _count(deliveries.filter(status=lane)) for lane in ("unread", "parked", "read")}
-    lanes["delivered"] = _count(deliveries.leased(moment))
-    lanes["unread"] = min(lanes["unread"] + lapsed.count(), COUNTED)
-    yield gauge("nexus_inbox_deliveries", f"Deliveries by lane, up to {COUNTED}.", "lane", lanes, DeliveryStatus.values)
+    statuses = {status: _count(deliveries.filter(status=status)) for status in ("unread", "parked", "read")}
+    statuses["delivered"] = _count(deliveries.leased(moment))
+    statuses["unread"] = min(statuses["unread"] + lapsed.count(), COUNTED)
+    yield gauge(
+        "nexus_inbox_deliveries", f"Deliveries by status, up to {COUNTED}.", "lane", statuses, DeliveryStatus.values
+    )
     oldest = [rows.aggregate(at=Min("created_at"))["at"] for rows in (deliveries.unread(), lapsed)]
     age = max(((moment - at).total_seconds() for at in oldest if at), default=0.0)
     yield GaugeMetricFamily("nexus_oldest_unread_seconds", "Age of the oldest unread delivery.", value=age)
@@ -63,7 +65,7 @@ def _acknowledged(window: Window) -> list[Sample]:
 def _redelivered(window: Window) -> list[Sample]:
     """Sample how often each acknowledged or parked delivery was delivered again."""
     columns = ("pk", _TARGET, "attempts")
-    parked = Delivery.objects.filter(  # by the agents' lanes: no index has when it was
+    parked = Delivery.objects.filter(  # by the agents' inboxes: no index has when it was
         Q(delivered_at__gte=window.since, delivered_at__lt=window.until),
         recipient__in=Agent.everyone.values("pk"),
         status=DeliveryStatus.PARKED,

@@ -69,7 +69,7 @@ class Message(models.Model):
 
 
 class DeliveryQuerySet(models.QuerySet["Delivery"]):
-    """Deliveries by lane."""
+    """Deliveries by status."""
 
     def of(self, agent_id: str) -> DeliveryQuerySet:
         return self.filter(recipient_id=agent_id)
@@ -85,15 +85,15 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         """In flight with a running lease."""
         return self.filter(status=DeliveryStatus.DELIVERED, lease_expires_at__gte=now)
 
-    def ids_in_lane(self, lane: str, now: datetime) -> models.QuerySet[Any, Any]:
-        """The ids of those whose current lane is `lane`: in flight with an expired lease counts as unread."""
-        if lane == DeliveryStatus.UNREAD:  # two lists: no index answers for both at once
+    def ids_with_status(self, status: str, now: datetime) -> models.QuerySet[Any, Any]:
+        """The ids of those whose current status is `status`: in flight with an expired lease counts as unread."""
+        if status == DeliveryStatus.UNREAD:  # two lists: no index answers for both at once
             return self.unread().values("pk").union(self.lapsed(now).values("pk"), all=True)
-        return (self.leased(now) if lane == DeliveryStatus.DELIVERED else self.filter(status=lane)).values("pk")
+        return (self.leased(now) if status == DeliveryStatus.DELIVERED else self.filter(status=status)).values("pk")
 
-    def in_lane(self, lane: str, now: datetime) -> DeliveryQuerySet:
-        """Those of `ids_in_lane`."""
-        return self.filter(pk__in=self.ids_in_lane(lane, now))
+    def with_status(self, status: str, now: datetime) -> DeliveryQuerySet:
+        """Those of `ids_with_status`."""
+        return self.filter(pk__in=self.ids_with_status(status, now))
 
 
 class DeliveryStatus(models.TextChoices):

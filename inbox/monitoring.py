@@ -1,4 +1,4 @@
-"""The reads behind the operators' pages: lanes, traffic and the mail of all agents."""
+"""The reads behind the operators' pages: counts, traffic and the mail of all agents."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class MailFilter:
     workspace_id: str = ""
     agent_id: str = ""  # sent by it or to it
     channel_id: str = ""
-    lane: str = ""  # a delivery status, or `nobody` for sends that reached nobody
+    status: str = ""  # a delivery status, or `nobody` for sends that reached nobody
 
 
 def mail(wanted: MailFilter, *, before: str = "", limit: int = 50, among: Iterable[str] | None = None) -> list[Message]:
@@ -151,12 +151,12 @@ def _filtered(wanted: MailFilter) -> QuerySet[Message]:
     if wanted.agent_id:
         received = Delivery.objects.filter(recipient_id=wanted.agent_id)
         rows = rows.filter(Q(from_agent_id=wanted.agent_id) | Q(pk__in=received.values("message_id")))
-    if wanted.lane == "nobody":
+    if wanted.status == "nobody":
         rows = rows.filter(recipients_count=0)
-    elif wanted.lane == DeliveryStatus.READ:  # most of all mail there ever was: of the newest, not a list of all
-        rows = rows.filter(Exists(Delivery.objects.filter(message=OuterRef("pk"), status=wanted.lane)))
-    elif wanted.lane in DeliveryStatus.values:
-        rows = rows.filter(pk__in=Delivery.objects.filter(status=wanted.lane).values("message_id"))
+    elif wanted.status == DeliveryStatus.READ:  # most of all mail there ever was: of the newest, not a list of all
+        rows = rows.filter(Exists(Delivery.objects.filter(message=OuterRef("pk"), status=wanted.status)))
+    elif wanted.status in DeliveryStatus.values:
+        rows = rows.filter(pk__in=Delivery.objects.filter(status=wanted.status).values("message_id"))
     return rows
 
 

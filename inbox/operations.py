@@ -432,7 +432,7 @@ COORDINATION.references.append(
     Reference(
         "nexus://reference/delivery",
         "delivery",
-        "Lanes, leases and dead letters of the inbox.",
+        "States, leases and dead letters of the inbox.",
         packaged("inbox", "delivery"),
     )
 )

@@ -8,7 +8,7 @@ from typing import Annotated, Any, NotRequired
 from typing_extensions import TypedDict
 
 from coordination.provenance import NOBODY, Behalf, FromProof, OnBehalfOf, provenance_row
-from inbox import lanes
+from inbox import lifecycle
 from inbox.models import Delivery, DeliveryStatus, Message
 from nexus.core.clock import iso
 from nexus.core.operations.parameters import Time, one_of
@@ -83,12 +83,12 @@ class InboxRow(TypedDict):
 
 
 def inbox_row(delivery: Delivery, moment: datetime, behalf: Behalf) -> InboxRow:
-    """Return the row of a delivery with its lane at `moment`: in flight with an expired lease is unread."""
+    """Return the row of a delivery with its status at `moment`: in flight with an expired lease is unread."""
     message = delivery.message
     return {
         "delivery_id": delivery.delivery_id,
         "message_id": message.message_id,
-        "status": lanes.effective(delivery.status, delivery.lease_expires_at, moment),
+        "status": lifecycle.effective(delivery.status, delivery.lease_expires_at, moment),
         "delivered_at": iso(delivery.delivered_at),
         "lease_expires_at": iso(delivery.lease_expires_at),
         "read_at": iso(delivery.read_at),
@@ -131,14 +131,14 @@ def recipient_row(delivery: Delivery, moment: datetime) -> RecipientRow:
     """Return where a message stands with one recipient at `moment`."""
     return {
         "recipient": delivery.recipient_id,
-        "status": lanes.effective(delivery.status, delivery.lease_expires_at, moment),
+        "status": lifecycle.effective(delivery.status, delivery.lease_expires_at, moment),
         "attempts": delivery.attempts,
         "read_at": iso(delivery.read_at),
     }
 
 
 def delivery_row(delivery: Delivery, moment: datetime) -> DeliveryRow:
-    """Return the row of a delivery with its lane at `moment`."""
+    """Return the row of a delivery with its status at `moment`."""
     return {
         **recipient_row(delivery, moment),
         "delivery_id": delivery.delivery_id,

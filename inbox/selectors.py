@@ -20,24 +20,24 @@ from nexus.core.operations.errors import invalid, not_found
 from nexus.core.operations.replies import hinted
 
 
-def _lane(lane: Callable[[DeliveryQuerySet], DeliveryQuerySet]) -> Select[Delivery]:
-    """Select the head of a lane of one inbox, along its index, with the messages."""
+def _head(rows_of: Callable[[DeliveryQuerySet], DeliveryQuerySet]) -> Select[Delivery]:
+    """Select the oldest deliveries of one status in one inbox, along its index, with the messages."""
     return Select(
         lambda: (
-            lane(Delivery.objects.filter(recipient_id=Slot("agent_id")))
+            rows_of(Delivery.objects.filter(recipient_id=Slot("agent_id")))
             .select_related("message__workspace")
             .order_by("delivery_id")
         )
     )
 
 
-_unread = _lane(lambda mine: mine.unread())
-_lapsed = _lane(lambda mine: mine.filter(status=DeliveryStatus.DELIVERED, lease_expires_at__lt=Slot("moment")))
+_unread = _head(lambda mine: mine.unread())
+_lapsed = _head(lambda mine: mine.filter(status=DeliveryStatus.DELIVERED, lease_expires_at__lt=Slot("moment")))
 
 
-def _size(lane: str, **lease: Slot) -> Subquery:
-    """Count one lane of one inbox along its index. `Count(filter=…)` would read every delivery."""
-    rows = Delivery.objects.filter(recipient_id=Slot("agent_id"), status=lane, **lease)
+def _size(status: str, **lease: Slot) -> Subquery:
+    """Count the deliveries of one status in one inbox along its index. `Count(filter=…)` would read every delivery."""
+    rows = Delivery.objects.filter(recipient_id=Slot("agent_id"), status=status, **lease)
     return Subquery(rows.values("recipient_id").annotate(size=Count("*")).values("size"))
 
 
@@ -59,15 +59,17 @@ def claimable(agent_id: str, limit: int, moment: datetime) -> list[Delivery]:
 def pending(agent_id: str, limit: int, *, include_parked: bool) -> list[Delivery]:
     """Return the oldest deliveries not yet acknowledged, with their messages; fewer where these are large."""
     mine = Delivery.objects.of(agent_id)
-    lanes = [mine.unread(), mine.filter(status=DeliveryStatus.DELIVERED)]
+    queues = [mine.unread(), mine.filter(status=DeliveryStatus.DELIVERED)]
     if include_parked:
-        lanes.append(mine.filter(status=DeliveryStatus.PARKED))
-    heads = [row for lane in lanes for row in lane.select_related("message__workspace").order_by("delivery_id")[:limit]]
+        queues.append(mine.filter(status=DeliveryStatus.PARKED))
+    heads = [
+        row for queue in queues for row in queue.select_related("message__workspace").order_by("delivery_id")[:limit]
+    ]
     return _oldest(heads, limit)
 
 
 def _oldest(heads: list[Delivery], limit: int) -> list[Delivery]:
-    """Merge the heads of several lanes into the oldest deliveries. Each head was read along its index."""
+    """Merge the heads of several queues into the oldest deliveries. Each head was read along its index."""
     return fitting(sorted(heads, key=lambda row: row.delivery_id)[:limit], _length)
 
 
@@ -82,7 +84,7 @@ class LaneSizes(TypedDict):
 
 
 def lane_sizes(agent_id: str, moment: datetime) -> LaneSizes:
-    """Return the size of each lane; an expired lease counts as unread."""
+    """Return the number of deliveries of each status; an expired lease counts as unread."""
     sizes = _sizes.first(agent_id=agent_id, moment=moment)
     unread, lapsed, in_flight, read = (size or 0 for size in sizes or (0, 0, 0, 0))
     data: LaneSizes = {"unread": unread + lapsed, "in_flight": in_flight, "read": read}
@@ -146,7 +148,7 @@ MOST = 1_000
 def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
     """Yield a debt for each delivery in flight, also with an expired lease: it is delivered again, and parked in the
     end."""
-    # By their lanes, and not through all that was sent.
+    # By their status, and not through all that was sent.
     among: Any = Agent.everyone.values("pk") if agents is None else agents
     rows = Delivery.objects.filter(recipient__in=among, status=DeliveryStatus.DELIVERED).order_by("delivery_id")
     about = ("message_id", "message__subject", "message__from_agent_id", "delivered_at", "message__workspace_id")

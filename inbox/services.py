@@ -19,7 +19,7 @@ from coordination.selectors import agent_exists, require_agent
 from coordination.services import agents, retries, tags, workspaces
 from coordination.services.limits import exceeded, limit
 from coordination.services.workspaces import ProjectDirectory
-from inbox import lanes, selectors
+from inbox import lifecycle, selectors
 from inbox.config import InboxSettings
 from inbox.models import Delivery, DeliveryStatus, Message
 from inbox.search import document_of
@@ -176,7 +176,11 @@ def pull(*, agent_id: str, limit: int, lease_seconds: int | None, by: str) -> li
     if not found:
         agents.touch_after_read(agent_id)  # an empty inbox is a read and must not queue behind writers
         return []
-    ttl = InboxSettings.current().inbox_lease_ttl_seconds if lease_seconds is None else lanes.clamp_lease(lease_seconds)
+    ttl = (
+        InboxSettings.current().inbox_lease_ttl_seconds
+        if lease_seconds is None
+        else lifecycle.clamp_lease(lease_seconds)
+    )
     until = moment + timedelta(seconds=ttl)
     with write(agent_id):
         taken = [delivery for delivery in found if _claim(delivery, moment, until, by)]
@@ -189,7 +193,7 @@ def pull(*, agent_id: str, limit: int, lease_seconds: int | None, by: str) -> li
 
 
 def acknowledge(*, agent_id: str, message_ids: Iterable[str], by: str) -> int:
-    """Move messages into history, from any lane; return how many moved. Idempotent. `by` is as in `pull`."""
+    """Move messages into history, from any status; return how many moved. Idempotent. `by` is as in `pull`."""
     moment = now()
     with write(agent_id):
         moved = _settle.each(
@@ -206,7 +210,7 @@ def extend(*, agent_id: str, message_ids: Iterable[str], extend_seconds: int) ->
     Raises VALIDATION_ERROR with a reason per message when any of them is not in flight.
     """
     moment = now()
-    until = moment + timedelta(seconds=lanes.clamp_lease(extend_seconds))
+    until = moment + timedelta(seconds=lifecycle.clamp_lease(extend_seconds))
     wanted = list(dict.fromkeys(message_ids))
     with write(agent_id):
         held = {row.message_id: row for row in Delivery.objects.of(agent_id).filter(message_id__in=wanted)}
@@ -237,8 +241,8 @@ def end_leases_in(*, agent_id: str, message_ids: Iterable[str], seconds: int) ->
 
 def _why_not_extendable(delivery: Delivery | None, moment: datetime) -> str | None:
     if delivery is None:
-        return lanes.why_not_extendable(None, None, moment)
-    return lanes.why_not_extendable(delivery.status, delivery.lease_expires_at, moment)
+        return lifecycle.why_not_extendable(None, None, moment)
+    return lifecycle.why_not_extendable(delivery.status, delivery.lease_expires_at, moment)
 
 
 def _where(
@@ -357,7 +361,7 @@ def _claim(delivery: Delivery, moment: datetime, until: datetime, by: str) -> bo
     """Lease a delivery, or park it, from the state it was read in; return False when another pull or an
     acknowledgement was first."""
     of = {"delivery_id": delivery.delivery_id, "attempts": delivery.attempts, "moment": moment}
-    if lanes.exhausted(delivery.attempts):
+    if lifecycle.exhausted(delivery.attempts):
         delivery.status, delivery.lease_expires_at = DeliveryStatus.PARKED, None
         return bool(_park(**of))
     delivery.status, delivery.delivered_at, delivery.lease_expires_at = DeliveryStatus.DELIVERED, moment, until
@@ -407,7 +411,7 @@ def with_room(recipients: Sequence[str], moment: datetime) -> tuple[list[str], l
     limits = {agent_id: most for agent_id in recipients if (most := limit("unread", agent_id))}
     if not limits:
         return list(recipients), []
-    unread = Delivery.objects.filter(recipient_id__in=limits).in_lane(DeliveryStatus.UNREAD, moment)
+    unread = Delivery.objects.filter(recipient_id__in=limits).with_status(DeliveryStatus.UNREAD, moment)
     counts = dict(unread.values_list("recipient_id").annotate(Count("pk")).order_by())
     full = [agent_id for agent_id in limits if counts.get(agent_id, 0) >= limits[agent_id]]
     if len(full) == len(recipients):

@@ -12,8 +12,8 @@ from django.utils.http import urlencode
 
 from coordination.provenance import on_behalf_of, provenance_row, sender_in_words
 from inbox import monitoring, receipts, search
-from inbox.forms import LANES, MailFilters
-from inbox.lanes import effective
+from inbox.forms import STATUSES, MailFilters
+from inbox.lifecycle import effective
 from inbox.models import Delivery, Message
 from inbox.monitoring import MailFilter
 from nexus.core.clock import now
@@ -24,14 +24,14 @@ FOUND = 200  # search hits that a filter narrows down
 
 
 def mail(request: HttpRequest) -> TemplateResponse:
-    """List and reading pane. Filters: workspace, agent, channel, lane, q; `?m=`, or the first one, is open (`alone=1`:
-    without the list), `?before=` pages."""
+    """List and reading pane. Filters: workspace, agent, channel, status, q; `?m=`, or the first one, is open
+    (`alone=1`: without the list), `?before=` pages."""
     filters = MailFilters(request.GET)
     wanted = MailFilter(
         workspace_id=filters.chosen_workspace.pk if filters.chosen_workspace else "",
         agent_id=filters.text("agent"),
         channel_id=filters.text("channel"),
-        lane=filters.text("lane"),
+        status=filters.text("status"),
     )
     words, before = filters.text("q"), filters.text("before")
     among = None
@@ -57,7 +57,7 @@ def mail(request: HttpRequest) -> TemplateResponse:
         here=filters.query("m", "alone"),
         alone=alone,
         filters=filters,
-        lanes=LANES,
+        statuses=STATUSES,
         wanted=wanted,
         **opened,
     )
@@ -87,10 +87,10 @@ def _open(message_id: str) -> dict[str, Any]:
 
 
 def _summary(deliveries: list[Delivery]) -> dict[str, int]:
-    """Count the recipients by lane."""
+    """Count the recipients by status."""
     moment = now()
     counted: dict[str, int] = {}
     for delivery in deliveries:
-        lane = effective(delivery.status, delivery.lease_expires_at, moment)
-        counted[lane] = counted.get(lane, 0) + 1
+        status = effective(delivery.status, delivery.lease_expires_at, moment)
+        counted[status] = counted.get(status, 0) + 1
     return counted

@@ -58,7 +58,7 @@ def writer(committed: None) -> Iterator[sqlite3.Connection]:
 
 
 def fill(project: str) -> None:
-    """Bob has a message in each lane: unread, lapsed, in flight and read."""
+    """Bob has a message of each status: unread, lapsed, in flight and read."""
     for agent_id in ("ana", "bob"):
         assert run(LOCAL, "agent_register", {"agent_id": agent_id})["ok"]
     for subject in ("read", "in flight", "unread"):

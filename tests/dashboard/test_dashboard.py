@@ -53,10 +53,10 @@ def addresses(ids: Ids) -> list[str]:
             "/admin/graph/?from=planner&to=builder-1",
         ),
         *("/admin/board/", f"/admin/board/{ids['open']}/", "/admin/mail/", f"/admin/mail/?m={ids['reply']}"),
-        *(f"/admin/mail/?lane={lane}" for lane in ("unread", "delivered", "read", "parked", "nobody")),
+        *(f"/admin/mail/?status={status}" for status in ("unread", "delivered", "read", "parked", "nobody")),
         *("/admin/find/?q=parser", "/admin/search/?s=parser&extended=1", "/admin/events/", "/admin/events/?q=parser"),
         *("/admin/events/?type=handoff.*", f"/admin/events/{first}/", "/admin/agents/", "/admin/agents/planner/"),
-        *("/admin/mail/?agent=planner", "/admin/mail/?agent=reviewer&lane=nobody", "/admin/agents/+new/"),
+        *("/admin/mail/?agent=planner", "/admin/mail/?agent=reviewer&status=nobody", "/admin/agents/+new/"),
         *("/admin/limits/", "/admin/limits/?role=worker"),
         *("/admin/agents/planner/try/?since=0", "/admin/speak/", f"/admin/speak/?reply={ids['reply']}"),
         *(
@@ -361,7 +361,7 @@ def test_it_finds_reserved_files_by_path_reason_and_agent(team: Ids, browser: Cl
 
 
 def test_it_lists_sends_that_reached_nobody(team: Ids, browser: Client) -> None:
-    for path in ("/admin/mail/?lane=nobody", "/admin/mail/?agent=reviewer&lane=nobody"):
+    for path in ("/admin/mail/?status=nobody", "/admin/mail/?agent=reviewer&status=nobody"):
         page = browser.get(path).text
         assert "Is there a translator?" in page and "Keep the minutes" not in page, path
 

@@ -67,7 +67,7 @@ def addresses() -> tuple[list[str], list[str]]:
             about.append(reverse(f"admin:{page.name}", args=[1 if isinstance(converter, IntConverter) else "ann"]))
     for model in admin.site._registry:
         plain.append(reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist"))
-    more = ["events/export/?format=csv", "graph/?hours=1", "graph/?agent=ann", "mail/?lane=nobody", "search/?s=x"]
+    more = ["events/export/?format=csv", "graph/?hours=1", "graph/?agent=ann", "mail/?status=nobody", "search/?s=x"]
     return [*plain, *(f"/admin/{path}" for path in more)], about
 
 

@@ -97,7 +97,7 @@ def test_it_reads_no_more_of_the_mail_than_it_shows(played_team: Ids, browser: C
         "channel": f"workspace={place.pk}&channel={channel}",
     }
     with CaptureQueriesContext(connection) as asked:
-        page(browser, f"?{query.get(narrowed, 'lane=read')}")
+        page(browser, f"?{query.get(narrowed, 'status=read')}")
     (listing,) = [query["sql"] for query in asked.captured_queries if '"snippet"' in query["sql"]]
     with connection.cursor() as cursor:
         plan = " / ".join(row[3] for row in cursor.execute(f"EXPLAIN QUERY PLAN {listing}").fetchall())

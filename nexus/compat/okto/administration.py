@@ -43,7 +43,7 @@ class LastAct(TypedDict):
     at: Time
 
 
-class Lanes(TypedDict):
+class InboxCounts(TypedDict):
     unread: int
     delivered: int
     read: int
@@ -60,7 +60,7 @@ class Node(TypedDict):
     last_action: LastAct | None
     presence: Annotated[str, one_of(Presence)]
     sessions: Annotated[int, Field(description="The active ones.")]
-    inbox: Lanes
+    inbox: InboxCounts
     pending_inbox: Annotated[int, Field(description="Of messages of the workspace.")]
     open_handoffs: Annotated[int, Field(description="That it created, and that it holds.")]
 

@@ -12,7 +12,7 @@ from typing import Any
 from django.db.models import Count, F, Q, QuerySet, Sum
 from django.db.models.functions import Left, Length
 
-from inbox.lanes import MAX_ATTEMPTS
+from inbox.lifecycle import MAX_ATTEMPTS
 from inbox.models import Delivery, DeliveryStatus
 from nexus.control.agents.transcript import tool_calls
 from nexus.control.agents.wakeups import MAIL

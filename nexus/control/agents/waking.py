@@ -16,7 +16,7 @@ from django.db.models import Exists, OuterRef
 
 from coordination.ids import new_id
 from coordination.paths import workspace_id_of
-from inbox.lanes import MAX_ATTEMPTS
+from inbox.lifecycle import MAX_ATTEMPTS
 from inbox.models import ARRIVALS
 from nexus.control.agents import turns, wakeups
 from nexus.control.agents.wakeups import MAIL, Item, declared

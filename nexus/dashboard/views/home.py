@@ -90,9 +90,9 @@ def _glance(rows: list[Row], workspace_id: str | None) -> list[tuple[str, list[F
             Figure("submitted", handoffs[HandoffStatus.SUBMITTED], "board", seldom=True),
         ],
         "Mail": [
-            Figure("unread", sum(inbox.unread for inbox in inboxes), "mail", "?lane=unread"),
-            Figure("in flight", sum(inbox.in_flight for inbox in inboxes), "mail", "?lane=delivered", seldom=True),
-            Figure("parked", sum(inbox.parked for inbox in inboxes), "mail", "?lane=parked", seldom=True),
+            Figure("unread", sum(inbox.unread for inbox in inboxes), "mail", "?status=unread"),
+            Figure("in flight", sum(inbox.in_flight for inbox in inboxes), "mail", "?status=delivered", seldom=True),
+            Figure("parked", sum(inbox.parked for inbox in inboxes), "mail", "?status=parked", seldom=True),
         ],
     }
     if ControlSettings.current().control:

@@ -23,7 +23,7 @@ from nexus.core.instance import running
 
 ATTENTION = 4  # exit code: something needs a person
 WIDEST = 160  # characters of the item that a line shows
-LANES = ("unread", "in_flight", "parked")
+STATUSES = ("unread", "in_flight", "parked")
 
 
 class Command(OperatorCommand):
@@ -62,7 +62,7 @@ class Command(OperatorCommand):
             "server": asdict(server) if server else None,
             "workspaces": Workspace.objects.count(),
             "agents": {str(state): counted[state] for state in presence.Presence},
-            "mail": {lane: sum(getattr(inbox, lane) for inbox in mail.values()) for lane in LANES},
+            "mail": {status: sum(getattr(inbox, status) for inbox in mail.values()) for status in STATUSES},
             "oldest_unread_at": iso(oldest),
             "handoffs": {status.lower(): Handoff.objects.in_state(status, moment).count() for status in LIVE},
             "newest_event_id": newest_event_id(),

@@ -1,4 +1,4 @@
-"""The lanes of a delivery: total functions over plain values (docs/explanation/delivery.md).
+"""The states of a delivery, and its lease: total functions over plain values (docs/explanation/delivery.md).
 
 unread ──pull──▶ delivered ──ack──▶ read
           ▲           │ lease lapses
@@ -20,7 +20,7 @@ def lapsed(lease_expires_at: datetime | None, now: datetime) -> bool:
 
 
 def effective(status: str, lease_expires_at: datetime | None, now: datetime) -> str:
-    """Return the current lane of a delivery: in flight with an expired lease counts as unread."""
+    """Return the current status of a delivery: in flight with an expired lease counts as unread."""
     return "unread" if status == "delivered" and lapsed(lease_expires_at, now) else status
 
 

@@ -1,4 +1,4 @@
-"""Pulling, acknowledging and looking: the lanes of a delivery."""
+"""Pulling, acknowledging and looking: the states of a delivery."""
 
 from __future__ import annotations
 
@@ -187,10 +187,10 @@ def test_pending_mail_of_everybody_is_counted_along_its_index(call: Call, post: 
 
 
 @pytest.mark.sqlite
-@pytest.mark.parametrize("lane", ["unread", "delivered", "parked"])
-def test_a_lane_is_listed_along_the_index_of_pending_mail(call: Call, post: Post, lane: str) -> None:
+@pytest.mark.parametrize("status", ["unread", "delivered", "parked"])
+def test_a_status_is_listed_along_the_index_of_pending_mail(call: Call, post: Post, status: str) -> None:
     post("one")
-    rows = DeliveryFilters({"status": lane}, queryset=Delivery.objects.order_by("-delivery_id")).qs
+    rows = DeliveryFilters({"status": status}, queryset=Delivery.objects.order_by("-delivery_id")).qs
     (listing,) = plans(lambda: list(rows[:50]))
     assert "deliveries_in_lanes (recipient_agent_id=? AND status=?" in listing, listing
     assert "deliveries_to" not in listing, listing
@@ -199,6 +199,6 @@ def test_a_lane_is_listed_along_the_index_of_pending_mail(call: Call, post: Post
 @pytest.mark.sqlite
 def test_the_unread_mail_of_an_agent_is_found_along_the_index_of_pending_mail(call: Call, post: Post) -> None:
     post("one")
-    (plan,) = plans(lambda: Delivery.objects.of("bob").in_lane("unread", now()).count())
+    (plan,) = plans(lambda: Delivery.objects.of("bob").with_status("unread", now()).count())
     assert plan.count("deliveries_in_lanes (recipient_agent_id=? AND status=?") == 2, plan
     assert "deliveries_to (recipient_agent_id=?)" not in plan and "deliveries_to_by_message" not in plan, plan

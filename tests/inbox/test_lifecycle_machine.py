@@ -1,4 +1,4 @@
-"""The lanes against a naive model of the contract, through random histories of sends, pulls, acks and passing time."""
+"""Deliveries against a naive model of the contract, through random histories of sends, pulls, acks and passing time."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class Copy:
     """One agent's copy of a message, as the contract describes it."""
 
     message: str
-    lane: str = "unread"
+    status: str = "unread"
     attempts: int = 0
     lease_ends: datetime | None = None
     read_at: datetime | None = None
 
     def shown(self, now: datetime) -> str:
-        if self.lane == "delivered" and self.lease_ends is not None and self.lease_ends < now:
+        if self.status == "delivered" and self.lease_ends is not None and self.lease_ends < now:
             return "unread"
-        return self.lane
+        return self.status
 
 
-class Lanes(RuleBasedStateMachine):
+class Inboxes(RuleBasedStateMachine):
     """Two inboxes and one clock."""
 
     def __init__(self) -> None:
@@ -99,9 +99,9 @@ class Lanes(RuleBasedStateMachine):
         expected = []
         for copy in [copy for copy in self.boxes[agent] if copy.shown(self.now) == "unread"][:limit]:
             if copy.attempts == 5:
-                copy.lane, copy.lease_ends = "parked", None
+                copy.status, copy.lease_ends = "parked", None
             else:
-                copy.lane, copy.attempts = "delivered", copy.attempts + 1
+                copy.status, copy.attempts = "delivered", copy.attempts + 1
                 copy.lease_ends = self.now + timedelta(seconds=300 if lease is None else min(max(lease, 10), 3600))
                 expected.append(copy.message)
 
@@ -118,9 +118,9 @@ class Lanes(RuleBasedStateMachine):
     @rule(agent=agents, numbers=picks)
     def ack(self, agent: str, numbers: set[int]) -> None:
         ids = self.chosen(numbers)
-        moving = [copy for copy in self.boxes[agent] if copy.message in ids and copy.lane != "read"]
+        moving = [copy for copy in self.boxes[agent] if copy.message in ids and copy.status != "read"]
         for copy in moving:
-            copy.lane, copy.lease_ends, copy.read_at = "read", None, self.now
+            copy.status, copy.lease_ends, copy.read_at = "read", None, self.now
 
         assert self.call("inbox_ack", agent_id=agent, message_ids=ids)["acknowledged"] == len(moving)
 
@@ -156,15 +156,15 @@ class Lanes(RuleBasedStateMachine):
     @invariant()
     def everybody_sees_what_the_model_holds(self) -> None:
         for agent, box in self.boxes.items():
-            lanes = [copy.shown(self.now) for copy in box]
+            statuses = [copy.shown(self.now) for copy in box]
             assert self.call("inbox_count", agent_id=agent) == {
-                "unread": lanes.count("unread"),
-                "in_flight": lanes.count("delivered"),
-                "read": lanes.count("read"),
+                "unread": statuses.count("unread"),
+                "in_flight": statuses.count("delivered"),
+                "read": statuses.count("read"),
             }
             pending = self.call("inbox_peek", agent_id=agent, include_parked=True)["messages"]
             assert [(message["message_id"], message["status"]) for message in pending] == [
-                (copy.message, lane) for copy, lane in zip(box, lanes, strict=True) if lane != "read"
+                (copy.message, status) for copy, status in zip(box, statuses, strict=True) if status != "read"
             ]
             living = self.call("inbox_peek", agent_id=agent)["messages"]
             assert living == [message for message in pending if message["status"] != "parked"]
@@ -208,25 +208,25 @@ HISTORIES: dict[str, list[tuple[Any, ...]]] = {
 
 
 @pytest.fixture
-def lanes(db: None) -> Iterator[Lanes]:
+def inboxes(db: None) -> Iterator[Inboxes]:
     """The machine, to be played by hand."""
-    machine = Lanes()
+    machine = Inboxes()
     machine.register()
     yield machine
     machine.teardown()
 
 
 @pytest.mark.parametrize("history", HISTORIES)
-def test_it_behaves_so_in_each_history_that_is_known_to_matter(lanes: Lanes, history: str) -> None:
+def test_it_behaves_so_in_each_history_that_is_known_to_matter(inboxes: Inboxes, history: str) -> None:
     for step, *given in HISTORIES[history]:
-        getattr(lanes, step)(*given)
-        lanes.everybody_sees_what_the_model_holds()
-        lanes.the_sender_sees_the_attempts()
+        getattr(inboxes, step)(*given)
+        inboxes.everybody_sees_what_the_model_holds()
+        inboxes.the_sender_sees_the_attempts()
 
 
 @pytest.mark.hypothesis
 @pytest.mark.django_db
 def test_it_behaves_as_the_naive_model_of_the_lanes_does() -> None:
     run_state_machine_as_test(
-        Lanes, settings=settings(max_examples=examples(20), stateful_step_count=25, deadline=None)
+        Inboxes, settings=settings(max_examples=examples(20), stateful_step_count=25, deadline=None)
     )
