@@ -10,18 +10,18 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from nexus.core.fairness import TURN, Turn
+from nexus.core.fairness import SLOT, CallSlot
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.runner import documented
 
 Context = ServerRequestContext[Any, Any]
 CallerOf = Callable[[Context], Caller]
-TurnOf = Callable[[Context], Turn | None]
+SlotOf = Callable[[Context], CallSlot | None]
 
 
-def turn_of_request(ctx: Context) -> Turn | None:
-    """Return the turn of an HTTP request; the process of one agent has none."""
-    return ctx.request.scope.get(TURN) if ctx.request else None
+def slot_of_request(ctx: Context) -> CallSlot | None:
+    """Return the slot of an HTTP request; the process of one agent has none."""
+    return ctx.request.scope.get(SLOT) if ctx.request else None
 
 
 def is_modern(ctx: Context) -> bool:

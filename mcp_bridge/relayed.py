@@ -52,7 +52,7 @@ from mcp_bridge.stdio import Answered, Pipe, bounded
 from mcp_bridge.subscriptions import ResourceBus
 from nexus.core.access import holder_of
 from nexus.core.config import TABLE, CoreSettings, written
-from nexus.core.fairness import Turn
+from nexus.core.fairness import CallSlot
 from nexus.core.files import own_user
 from nexus.core.limits import most_values, values_in
 from nexus.core.operations.caller import Caller
@@ -119,7 +119,7 @@ class Process(NamedTuple):
 
     caller: Caller
     choice: Choice
-    line: str  # in which its calls wait for their turns
+    line: str  # in which its calls wait for slots
     opened: list[dict[str, Any]]  # the client's opening messages to an earlier hub
 
 
@@ -380,7 +380,7 @@ class Connection:
 
     async def serve(self) -> None:
         """Serve it until it leaves, or `end` is called and the requests under way are answered."""
-        server = build_server(self._caller_of, lambda _: self._choice, self._turn, self._bus)
+        server = build_server(self._caller_of, lambda _: self._choice, self._slot, self._bus)
         with connected(self._caller.connection, self._caller.agent_id):
             await self._run(server)
         if self._ending:
@@ -457,7 +457,7 @@ class Connection:
                     return  # an incomplete line
                 self._taken += 1
                 yield self._read(line.removesuffix(b"\n"))
-                # Calls that wait for their turns and as many that have them: one more must be refused.
+                # Calls that wait for slots and as many that have them: one more must be refused.
                 await self._until(lambda: len(self._open) < 2 * limits.MOST_WAITING)
         except ConnectionError:  # it left while the hub wrote to it
             return
@@ -487,8 +487,8 @@ class Connection:
             self._settled.clear()
             await self._settled.wait()
 
-    def _turn(self, ctx: Any) -> Turn:
-        return limits.turn_of(self._line)
+    def _slot(self, ctx: Any) -> CallSlot:
+        return limits.slot_of(self._line)
 
 
 class _Ending(Exception):

@@ -29,7 +29,7 @@ from mcp_types import (
 
 from mcp_bridge import features
 from mcp_bridge.choices import ENABLE, Enable, enabling, offered
-from mcp_bridge.context import CallerOf, Context, TurnOf, is_modern, turn_of_request
+from mcp_bridge.context import CallerOf, Context, SlotOf, is_modern, slot_of_request
 from mcp_bridge.features import result, tool, tools, wire
 from mcp_bridge.presence import acted
 from mcp_bridge.subscriptions import Pushes, ResourceBus, Subscribers
@@ -102,8 +102,8 @@ class Choices:
 class Calls:
     """The two paths of a call through the SDK."""
 
-    def __init__(self, caller_of: CallerOf, choices: Choices, turn_of: TurnOf) -> None:
-        self._caller_of, self._choices, self._turn_of = caller_of, choices, turn_of
+    def __init__(self, caller_of: CallerOf, choices: Choices, slot_of: SlotOf) -> None:
+        self._caller_of, self._choices, self._slot_of = caller_of, choices, slot_of
 
     async def call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult:
         """Answer a call that the SDK has parsed."""
@@ -126,10 +126,10 @@ class Calls:
 
     async def _perform(self, ctx: Context, name: str, arguments: dict[str, Any] | None) -> tuple[Reply, Outcome]:
         try:
-            turn = self._turn_of(ctx)
+            slot = self._slot_of(ctx)
         except NexusError as error:
             return self._choices.of(ctx)[0].reply, Outcome(error=error)
-        async with holding(turn):
+        async with holding(slot):
             return await self._performed(ctx, name, arguments)
 
     async def _performed(self, ctx: Context, name: str, arguments: dict[str, Any] | None) -> tuple[Reply, Outcome]:
@@ -192,7 +192,7 @@ async def with_progress(ctx: Context, name: str, performing: Coroutine[Any, Any,
 def build_server(
     caller_of: CallerOf,
     choice_of: Callable[[Context], Choice] = lambda context: default(),
-    turn_of: TurnOf = turn_of_request,
+    slot_of: SlotOf = slot_of_request,
     bus: ResourceBus | None = None,
     is_read: Callable[[Context], bool] = lambda context: True,
 ) -> Server[Any]:
@@ -201,7 +201,7 @@ def build_server(
     connection of a request."""
     bus = bus or ResourceBus()
     choices = Choices(caller_of, choice_of, bus)
-    calls = Calls(caller_of, choices, turn_of)
+    calls = Calls(caller_of, choices, slot_of)
     subscribers = Subscribers(caller_of, choices, bus, Pushes(choices, is_read))
 
     async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:

@@ -33,7 +33,7 @@ from nexus.core.operations.replies import Outcome, failure  # noqa: E402
 from nexus_site.serving import metrics  # noqa: E402
 from nexus_site.serving.bounds import Bounded  # noqa: E402
 from nexus_site.serving.django import Django  # noqa: E402
-from nexus_site.serving.middleware import BehindProxies, InTurn  # noqa: E402
+from nexus_site.serving.middleware import BehindProxies, FairOrder  # noqa: E402
 
 log = logging.getLogger(__name__)
 
@@ -83,11 +83,11 @@ class Hub:
                 await application(scope, receive, send)
 
     def exempt(self, scope: Any) -> bool:
-        """Return whether a request is answered without a turn: health checks must work when the hub is busy."""
+        """Return whether a request is answered without a slot: health checks must work when the hub is busy."""
         return scope["type"] == "http" and scope["path"].rstrip("/") in HEALTH
 
     async def refuse(self, scope: Any, receive: Any, send: Any, error: NexusError) -> None:
-        """Answer a request that gets no turn, in the form of its endpoint."""
+        """Answer a request that gets no slot, in the form of its endpoint."""
         if scope["type"] == "websocket":
             await refuse(scope, receive, send)
             return
@@ -134,4 +134,4 @@ def _log_failure(task: asyncio.Task[None]) -> None:
 
 metrics.observe_calls()
 hub = Hub()
-application = BehindProxies(Bounded(InTurn(hub, exempt=hub.exempt, refuse=hub.refuse)))
+application = BehindProxies(Bounded(FairOrder(hub, exempt=hub.exempt, refuse=hub.refuse)))

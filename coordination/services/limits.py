@@ -23,13 +23,13 @@ from coordination.services import audit
 from nexus.core.clock import now
 from nexus.core.config import TABLE, parse
 from nexus.core.database.store import write
-from nexus.core.fairness import RETRY_SECONDS, Turn, turns, when_refused
+from nexus.core.fairness import RETRY_SECONDS, CallSlot, call_slots, when_refused
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.registry import TOOLSETS, Operation
 
 PREFIX = "limit_"  # of the settings that apply to all
-MOST_WAITING = 2048  # calls of one caller (a key, a login, else an address) that wait for a turn
+MOST_WAITING = 2048  # calls of one caller (a key, a login, else an address) that wait for a slot
 
 
 class Kept(NamedTuple):
@@ -166,11 +166,11 @@ def _check_names(which: str, given: Sequence[str]) -> None:
         raise invalid(f"{strange[0][:200]!r} is neither a toolset nor a verb of one.", field=which)
 
 
-def turn_of(caller: str) -> Turn:
-    """Return the turn of another call of this caller. Raises QUOTA_EXCEEDED where too many of its calls wait
+def slot_of(caller: str) -> CallSlot:
+    """Return the slot for another call of this caller. Raises QUOTA_EXCEEDED where too many of its calls wait
     already."""
-    if turns().waiting(caller) < MOST_WAITING:
-        return Turn(turns(), caller)
+    if call_slots().waiting(caller) < MOST_WAITING:
+        return CallSlot(call_slots(), caller)
     for notice in when_refused:
         notice()
     raise NexusError(

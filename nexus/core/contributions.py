@@ -248,7 +248,7 @@ class Endpoint:
 
     serves: Callable[[Mapping[str, Any]], bool]  # given the scope; not slow
     application: Callable[..., Any]
-    refusal: Callable[[Any], str]  # the JSON that answers a request which is refused before its turn, by NexusError
+    refusal: Callable[[Any], str]  # the JSON that answers a request which is refused at once, by NexusError
 
 
 @dataclass(frozen=True)

@@ -175,7 +175,7 @@ class Parked:
     async def wait(self, seconds: float) -> bool:
         """Wait until woken or until the time is over; return whether it was woken.
 
-        A call gives its turn to others meanwhile, and returns when it has one again.
+        A call gives its slot to others meanwhile, and returns when it has one again.
         """
         async with fairness.away():
             if not self._woken:

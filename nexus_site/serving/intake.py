@@ -1,6 +1,6 @@
 """Parsing of arriving data in small steps: many requests at once must not block the event loop for others.
 
-A request gets its turn (nexus/core/fairness.py) once its head is parsed. Thousands that arrive together take seconds to
+A request gets its slot (nexus/core/fairness.py) once its head is parsed. Thousands that arrive together take seconds to
 parse, so parsing rotates among their callers, too, for a few milliseconds in each round of the event loop.
 """
 

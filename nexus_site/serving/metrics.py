@@ -17,7 +17,7 @@ from nexus.core.apps import nexus_apps
 from nexus.core.clock import now
 from nexus.core.contributions import gauge
 from nexus.core.database.store import store
-from nexus.core.fairness import turns, when_refused
+from nexus.core.fairness import call_slots, when_refused
 from nexus.core.operations import runner
 from nexus.core.operations.registry import Toolset
 from nexus.core.operations.replies import Outcome
@@ -32,7 +32,7 @@ REFUSED = Counter(
     "nexus_refused_requests", "Requests refused because as many of their caller's waited already.", registry=HERE
 )
 when_refused.append(REFUSED.inc)
-WAITING = Gauge("nexus_waiting_requests", "Requests that wait for their turn now.", registry=HERE)
+WAITING = Gauge("nexus_waiting_requests", "Requests that wait for a slot now.", registry=HERE)
 PARKED = Gauge("nexus_parked_waits", "Waits that hold nothing but memory now.", registry=HERE)
 
 
@@ -91,7 +91,7 @@ for each in (HERE, Store(), Figures()):
 def look() -> None:
     """Update the metrics of the moment. Call it on the event loop."""
     PARKED.set(len(waiting.waiter().parked))
-    WAITING.set(turns().all_waiting)
+    WAITING.set(call_slots().all_waiting)
 
 
 def exposition() -> bytes:

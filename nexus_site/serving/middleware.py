@@ -1,6 +1,6 @@
-"""ASGI applications around the hub's own: the client behind a trusted reverse proxy, and requests served in turn.
+"""ASGI applications around the hub's own: the client behind a trusted reverse proxy, and requests served in fair order.
 
-docs/how-to/serve-beyond-loopback.md describes proxies. Turns keep the many calls of one caller from delaying others, on
+docs/how-to/serve-beyond-loopback.md describes proxies. Slots keep the many calls of one caller from delaying others, on
 any transport.
 """
 
@@ -9,10 +9,10 @@ from __future__ import annotations
 from ipaddress import ip_network
 from typing import Any
 
-from coordination.services.limits import turn_of
+from coordination.services.limits import slot_of
 from nexus.core.access import INFO, ConnectionInfo, address_of, caller_name
 from nexus.core.config import CoreSettings
-from nexus.core.fairness import TURN, begin
+from nexus.core.fairness import SLOT, begin
 from nexus.core.operations.errors import NexusError
 
 SECURE = {"http": "https", "websocket": "wss"}
@@ -65,11 +65,12 @@ def _values(scope: Any, name: bytes) -> list[str]:
 BEGUN = frozenset(("http.response.start", "websocket.accept", "websocket.close"))
 
 
-class InTurn:
+class FairOrder:
     """An ASGI application whose requests are served in rotation among their callers.
 
-    Before its turn, only the head of a request is read. The turn ends with the start of the response: a stream, and a
-    response that a slow client has not read yet, hold none. `refuse` answers a caller that has too many waiting calls.
+    Before it has a slot, only the head of a request is read. The slot ends with the start of the response: a stream,
+    and a response that a slow client has not read yet, hold none. `refuse` answers a caller that has too many waiting
+    calls.
     """
 
     def __init__(self, application: Any, *, exempt: Any, refuse: Any) -> None:
@@ -82,19 +83,19 @@ class InTurn:
         info = ConnectionInfo.of_scope(scope)
         caller = caller_name(info)
         try:
-            turn = turn_of(caller)
+            slot = slot_of(caller)
         except NexusError as error:
             await self.refuse(scope, receive, send, error)
             return
 
         async def sending(message: Any) -> None:
-            if message["type"] in BEGUN and not turn.kept:
-                turn.release()
+            if message["type"] in BEGUN and not slot.kept:
+                slot.release()
             await send(message)
 
-        await turn.acquire()
+        await slot.acquire()
         try:
-            begin(turn)
-            await self.application({**scope, TURN: turn, INFO: info}, receive, sending)
+            begin(slot)
+            await self.application({**scope, SLOT: slot, INFO: info}, receive, sending)
         finally:
-            turn.release()
+            slot.release()

@@ -22,7 +22,7 @@ from mcp_bridge import relay, relayed, stdio
 from mcp_bridge.relay import DIRECTORY, PROTOCOL, SOCKET
 from nexus.core.access import holder_of
 from nexus.core.config import Resolved
-from nexus.core.fairness import SHARE, Turn, turns
+from nexus.core.fairness import SHARE, CallSlot, call_slots
 from nexus.core.operations.caller import Caller
 from nexus.core.time_limit import OutOfTime, time_limit
 from nexus_site.launch import APPS
@@ -330,7 +330,7 @@ async def test_the_calls_of_one_key_wait_in_one_line_however_many_relays_send_th
     monkeypatch.setattr(limits, "MOST_WAITING", 5)
     created = await arun(Caller("test", operator="olga"), "agent_create", {"agent_id": "ann"})
     key = created["data"]["api_key"]
-    holding = [Turn(turns(), holder_of(key)) for _ in range(SHARE)]  # as calls over HTTP do
+    holding = [CallSlot(call_slots(), holder_of(key)) for _ in range(SHARE)]  # as calls over HTTP do
     for turn in holding:
         await turn.acquire()
     async with serving(home):
@@ -341,7 +341,7 @@ async def test_the_calls_of_one_key_wait_in_one_line_however_many_relays_send_th
         for number in range(5):
             await clients[0].call(number, "agent_list", {})
         async with asyncio.timeout(START_SECONDS):
-            while turns().waiting(holder_of(key)) < 5:
+            while call_slots().waiting(holder_of(key)) < 5:
                 await asyncio.sleep(0)
         await clients[1].call(5, "agent_list", {})
         refused = (await clients[1].hear())["result"]["structuredContent"]["error"]

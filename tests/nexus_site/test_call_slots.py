@@ -1,4 +1,4 @@
-"""Turns of requests: whose they are, what holds none, and what a caller is told that sends too many."""
+"""Slots of requests: whose they are, what holds none, and what a caller is told that sends too many."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from coordination.services import limits
 from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.core import access
 from nexus.core.access import ConnectionInfo, caller_name, recognise_session
-from nexus.core.fairness import SHARE, turns
+from nexus.core.fairness import SHARE, call_slots
 from nexus_site.asgi import hub
 from nexus_site.serving import metrics
-from nexus_site.serving.middleware import InTurn
+from nexus_site.serving.middleware import FairOrder
 from tests.acceptance.hub import START_SECONDS
 from tests.control.wire import TOKEN
 
@@ -81,8 +81,8 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def in_turn(gate: Gate) -> Client:
-    return Client(InTurn(gate, exempt=hub.exempt, refuse=hub.refuse))
+def in_order(gate: Gate) -> Client:
+    return Client(FairOrder(gate, exempt=hub.exempt, refuse=hub.refuse))
 
 
 @pytest.mark.parametrize("path", ["/api/v1/operations/nexus_info", "/mcp", "/rpc", "/admin/mail/", "/ws/events/"])
@@ -93,14 +93,14 @@ async def test_it_refuses_beyond_the_bound_in_the_form_of_each_transport(
     monkeypatch.setattr(limits, "MOST_WAITING", 5)
     monkeypatch.setattr(ENDPOINT, "token", TOKEN)
     gate = Gate()
-    client = in_turn(gate)
+    client = in_order(gate)
     for _ in range(SHARE + 5):
         client.begin("/work")
     await settle()
     counted = metrics.OURS.get_sample_value("nexus_refused_requests_total") or 0
     answer = await client.send(path, kind=kind)
     assert metrics.OURS.get_sample_value("nexus_refused_requests_total") == counted + 1
-    assert turns().all_waiting == 5 and gate.asked == ["/work"] * SHARE
+    assert call_slots().all_waiting == 5 and gate.asked == ["/work"] * SHARE
     if kind == "websocket":
         assert [message["type"] for message in answer] == ["websocket.close"]
     else:
@@ -122,7 +122,7 @@ async def test_it_refuses_beyond_the_bound_in_the_form_of_each_transport(
 
 async def test_a_flood_of_one_caller_is_passed_by_the_calls_of_another() -> None:
     gate = Gate()
-    client = in_turn(gate)
+    client = in_order(gate)
     for number in range(2_000):
         client.begin(f"/flood/{number}")
     await settle()
@@ -134,10 +134,10 @@ async def test_a_flood_of_one_caller_is_passed_by_the_calls_of_another() -> None
     assert gate.asked.count("/other") == 1 and len(gate.asked) == 2_001
 
 
-async def test_what_streams_holds_no_turn() -> None:
+async def test_what_streams_holds_no_slot() -> None:
     gate = Gate()
     gate.streams = True
-    client = in_turn(gate)
+    client = in_order(gate)
     for _ in range(3 * SHARE):
         client.begin("/stream")
     await settle()
@@ -146,9 +146,9 @@ async def test_what_streams_holds_no_turn() -> None:
     await asyncio.gather(*client.tasks)
 
 
-async def test_health_is_told_without_a_turn() -> None:
+async def test_health_is_told_without_a_slot() -> None:
     gate = Gate()
-    client = in_turn(gate)
+    client = in_order(gate)
     for _ in range(50):
         client.begin("/work")
     await settle()
