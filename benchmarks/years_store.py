@@ -173,10 +173,10 @@ class Calls:
         return self.called(self.operator, name, toolset, arguments)
 
     def called(self, caller: Any, name: str, toolset: str, arguments: dict[str, Any]) -> Any:
-        from nexus.core.operations import runner
+        from nexus.core.operations import dispatch
         from nexus.core.operations.registry import TOOLSETS
 
-        answer = dict(runner.perform(TOOLSETS[toolset], caller, name, arguments).result())
+        answer = dict(dispatch.perform(TOOLSETS[toolset], caller, name, arguments).result())
         assert answer.get("ok", True), answer
         return answer.get("data", answer)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import Toolset
 from nexus.core.operations.replies import Body, Data, Prompt, Reference, packaged
@@ -23,17 +23,17 @@ operation = COORDINATION.operation
 
 def run(caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Body:
     """Call an operation and return its envelope; blocks while a waiting operation waits."""
-    return runner.run(COORDINATION, caller, name, arguments)
+    return dispatch.run(COORDINATION, caller, name, arguments)
 
 
 async def arun(caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Body:
     """Call `run` from an event loop."""
-    return await runner.arun(COORDINATION, caller, name, arguments)
+    return await dispatch.arun(COORDINATION, caller, name, arguments)
 
 
 def call(caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> Data:
     """Call an operation and return its data. Raises its error."""
-    return runner.perform(COORDINATION, caller, name, arguments).result()
+    return dispatch.perform(COORDINATION, caller, name, arguments).result()
 
 
 COORDINATION.references.extend(

@@ -64,7 +64,7 @@ class Day:
 
     def do(self, operation: str, /, toolset: str = "coordination", **arguments: Any) -> dict[str, Any]:
         """Call an operation; what is refused is part of a day."""
-        from nexus.core.operations import runner
+        from nexus.core.operations import dispatch
         from nexus.core.operations.caller import OPERATOR_AGENT, Caller
         from nexus.core.operations.errors import NexusError
         from nexus.core.operations.registry import TOOLSETS
@@ -72,7 +72,7 @@ class Day:
         boss = arguments.get("from_agent_id") == OPERATOR_AGENT
         caller = Caller(transport="day", operator="olga" if boss else None)
         try:
-            answer = dict(runner.perform(TOOLSETS[toolset], caller, operation, arguments).result())
+            answer = dict(dispatch.perform(TOOLSETS[toolset], caller, operation, arguments).result())
         except NexusError as refused:
             return {"refused": str(refused.code)}
         return dict(answer.get("data") or answer)

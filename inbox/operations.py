@@ -22,7 +22,7 @@ from inbox.models import ARRIVALS, Delivery, Message
 from inbox.rows import InboxRow, RecipientRow, SentRow, inbox_row, recipient_row, sent_row
 from nexus.core.clock import iso, now
 from nexus.core.limits import up_to_the_limit
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, ErrorCode, NexusError
 from nexus.core.operations.parameters import (
@@ -413,8 +413,8 @@ async def pending_mail(caller: Caller, agent_id: str) -> Data:
     Raises VALIDATION_ERROR where it is not.
     """
     caller = replace(caller, vouched=caller.agent_id is not None)
-    counts = await runner.aperform(COORDINATION, caller, "inbox_count", {"agent_id": agent_id})
-    mail = await runner.aperform(COORDINATION, caller, "inbox_peek", {"agent_id": agent_id})
+    counts = await dispatch.aperform(COORDINATION, caller, "inbox_count", {"agent_id": agent_id})
+    mail = await dispatch.aperform(COORDINATION, caller, "inbox_peek", {"agent_id": agent_id})
     return {**counts.result(), **mail.result()}
 
 

@@ -12,7 +12,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from nexus.core.fairness import SLOT, CallSlot
 from nexus.core.operations.caller import Caller
-from nexus.core.operations.runner import documented
+from nexus.core.operations.dispatch import documented
 
 Context = ServerRequestContext[Any, Any]
 CallerOf = Callable[[Context], Caller]

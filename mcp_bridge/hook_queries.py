@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 from pydantic_core import to_jsonable_python
 
-from nexus.core.operations.runner import documented
+from nexus.core.operations.dispatch import documented
 from nexus.hooks import store_queries
 from nexus.hooks.harness import MAX_ID, Call
 

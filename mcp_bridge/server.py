@@ -36,10 +36,10 @@ from mcp_bridge.subscriptions import Pushes, ResourceBus, Subscribers
 from nexus.core.cancellation import while_there
 from nexus.core.config import package_version
 from nexus.core.fairness import holding
+from nexus.core.operations.dispatch import aperform, check_credential, documented
 from nexus.core.operations.errors import NexusError, invalid, not_found
 from nexus.core.operations.registry import TOOLSETS, Choice, Toolset, add, default, find_tool
 from nexus.core.operations.replies import Outcome, Reply
-from nexus.core.operations.runner import aperform, check_credential, documented
 from nexus.core.operations.validation import validated
 from nexus.core.waiting import AUTHENTICATION, on_loop_or_thread
 

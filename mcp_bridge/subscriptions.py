@@ -30,9 +30,9 @@ from coordination.models import ID_LENGTH
 from mcp_bridge import features, presence
 from mcp_bridge.context import CallerOf, Context, as_mcp
 from nexus.core.operations.caller import Caller
+from nexus.core.operations.dispatch import check_credential
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.registry import TOOLSETS, Choice
-from nexus.core.operations.runner import check_credential
 from nexus.core.waiting import AUTHENTICATION, WRITERS, in_thread, on_loop_or_thread, waiter
 
 if TYPE_CHECKING:

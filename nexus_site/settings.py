@@ -85,7 +85,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["nexus.core.rest.authentication.CallerAuthentication"],
-    "DEFAULT_PERMISSION_CLASSES": [],  # the authentication refuses strangers; the runner checks everything else
+    "DEFAULT_PERMISSION_CLASSES": [],  # the authentication refuses strangers; the dispatch checks everything else
     "DEFAULT_RENDERER_CLASSES": ["nexus.core.rest.errors.EnvelopeRenderer"],
     "DEFAULT_PARSER_CLASSES": ["nexus.core.rest.errors.JsonObjectParser"],
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "nexus.core.rest.errors.OnlyJson",

@@ -22,7 +22,7 @@ from coordination.services import settings as stored
 from coordination.toolset import run
 from nexus.control.models import PoolAgent, PoolWorktree, Turn, TurnStatus
 from nexus.core.clock import now
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.planning.models import Cycle, Issue, Task
 from nexus.planning.toolset import PLANNING
@@ -71,12 +71,12 @@ def queries(act: Callable[[], Any]) -> int:
 
 def planning(operation: str, /, **arguments: Any) -> dict[str, Any]:
     """Call an operation of planning."""
-    return dict(runner.perform(PLANNING, Caller(transport="test"), operation, arguments).result())
+    return dict(dispatch.perform(PLANNING, Caller(transport="test"), operation, arguments).result())
 
 
 def files(operation: str, /, **arguments: Any) -> dict[str, Any]:
     """Call an operation of files."""
-    return dict(runner.perform(FILES, Caller(transport="test"), operation, arguments).result())
+    return dict(dispatch.perform(FILES, Caller(transport="test"), operation, arguments).result())
 
 
 class Played:

@@ -18,10 +18,10 @@ from coordination.models import Event
 from coordination.rows import event_row
 from nexus.core.access import ConnectionInfo, identify
 from nexus.core.operations.caller import Caller, of_its_own
+from nexus.core.operations.dispatch import documented
 from nexus.core.operations.errors import NexusError, invalid
 from nexus.core.operations.parameters import parse_cursor
 from nexus.core.operations.replies import failure
-from nexus.core.operations.runner import documented
 from nexus.core.rest.errors import refusal
 from nexus.core.waiting import AUTHENTICATION, READERS, in_thread
 from nexus.core.websocket import Listener

@@ -19,7 +19,7 @@ from nexus.core.apps import as_commands, nexus_apps
 from nexus.core.clock import now
 from nexus.core.config import TABLE, flag, variable, written
 from nexus.core.database.store import store
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import LOCAL_OPERATOR, Caller, process_connection
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.parameters import whole_number
@@ -154,7 +154,7 @@ class OperatorCommand(NexusCommand):
         error."""
         given = {key: value for key, value in arguments.items() if value is not None}
         caller = Caller(transport="cli", operator=LOCAL_OPERATOR, connection=process_connection("cli"))
-        return runner.perform(TOOLSETS[self.toolset], caller, name, given).result()
+        return dispatch.perform(TOOLSETS[self.toolset], caller, name, given).result()
 
     def print_json(self, data: Mapping[str, Any]) -> None:
         self.stdout.write(json.dumps(data, indent=2))

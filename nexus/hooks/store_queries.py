@@ -18,7 +18,7 @@ from inbox.models import Delivery, DeliveryStatus
 from nexus.core.clients import STOP
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import store, unless_busy
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller, process_connection
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.registry import TOOLSETS
@@ -122,7 +122,7 @@ def perform(call: Call, operation: str, arguments: Mapping[str, Any]) -> Mapping
     """Call an operation of any toolset as the hook's agent; return its data. Raises NexusError."""
     store().prepare()
     owner = next((each for each in TOOLSETS.values() if operation in each.operations), toolset.COORDINATION)
-    return runner.perform(owner, _caller(call), operation, arguments).result()
+    return dispatch.perform(owner, _caller(call), operation, arguments).result()
 
 
 QUESTIONS: Mapping[str, Callable[..., Any]] = {each.__name__: each for each in (refresh, seen, owed, waiting, perform)}

@@ -18,7 +18,7 @@ from coordination.toolset import COORDINATION
 from nexus.core import apps
 from nexus.core.clock import now
 from nexus.core.contributions import Answerable
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller, operator_connection
 from nexus.core.operations.registry import TOOLSETS
 from nexus.core.operations.replies import ENVELOPE
@@ -122,7 +122,9 @@ def _act_on(request: HttpRequest, row: NoticeAddress, item: Answerable, subject:
     if any(not given[name] for name in action.needed):
         return _asked(request, item, "Write your answer first.")
     caller = Caller(transport="link", operator=row.operator, connection=operator_connection(row.operator))
-    outcome = runner.perform(TOOLSETS[action.toolset], caller, action.operation, {**action.arguments(subject), **given})
+    outcome = dispatch.perform(
+        TOOLSETS[action.toolset], caller, action.operation, {**action.arguments(subject), **given}
+    )
     envelope = in_words_of_pages(ENVELOPE.body(outcome))
     if not envelope["ok"]:
         return _asked(request, item, envelope["error"]["message"])

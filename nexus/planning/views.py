@@ -18,7 +18,7 @@ from coordination.models import Agent, Workspace
 from handoffs import check_runs
 from handoffs.lifecycle import describe_verifier
 from handoffs.models import Handoff
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.parameters import whole_number
 from nexus.core.operations.replies import ENVELOPE, Body
 from nexus.planning import monitoring, schemas
@@ -41,7 +41,7 @@ def trouble(request: HttpRequest, workspace: Workspace) -> str:
 
     The rows can be shown in either case.
     """
-    outcome = runner.perform(PLANNING, operator(request), "plan_status", {"project_root": workspace.root_realpath})
+    outcome = dispatch.perform(PLANNING, operator(request), "plan_status", {"project_root": workspace.root_realpath})
     envelope = in_words_of_pages(ENVELOPE.body(outcome))
     return "" if envelope["ok"] else f"{envelope['error']['message']} ({envelope['error']['code']})"
 

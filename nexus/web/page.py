@@ -14,7 +14,7 @@ from django.template.response import TemplateResponse
 from nexus.core.apps import bells, nexus_apps, reword
 from nexus.core.clock import now
 from nexus.core.domain import domain
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller, operator_connection
 from nexus.core.operations.registry import Toolset
 from nexus.core.operations.replies import ENVELOPE, Body
@@ -86,7 +86,7 @@ def operate(
 
     Without `done` the page itself shows a success. Returns the usual envelope, whatever the toolset's form of reply.
     """
-    outcome = runner.perform(toolset, operator(request), name, arguments)
+    outcome = dispatch.perform(toolset, operator(request), name, arguments)
     envelope = in_words_of_pages(ENVELOPE.body(outcome))
     if envelope["ok"]:
         if done:

@@ -18,7 +18,7 @@ from nexus.core.clock import now
 from nexus.core.contributions import gauge
 from nexus.core.database.store import store
 from nexus.core.fairness import call_slots, when_refused
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.registry import Toolset
 from nexus.core.operations.replies import Outcome
 
@@ -42,7 +42,7 @@ _calls, _seconds = cache(CALLS.labels), cache(SECONDS.labels)
 
 def observe_calls() -> None:
     """Count every call of this process from now on."""
-    runner.called.connect(count_call)
+    dispatch.called.connect(count_call)
 
 
 def count_call(sender: Toolset, name: str, outcome: Outcome, seconds: float, **_: object) -> None:

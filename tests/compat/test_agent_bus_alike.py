@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from nexus.core.operations.runner import run
+from nexus.core.operations.dispatch import run
 from nexus.topics.toolset import TOPICS
 from tests.compat import agent_bus
 from tests.topics.conftest import Client

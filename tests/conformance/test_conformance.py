@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nexus.core.operations.caller import Caller
-from nexus.core.operations.runner import run
+from nexus.core.operations.dispatch import run
 from nexus.planning.toolset import PLANNING
 from tests.conformance.__main__ import main
 from tests.conformance.loading import Fixture, load

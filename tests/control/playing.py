@@ -15,19 +15,19 @@ from nexus.control.models import Entry, PoolAgent, Role, Turn, TurnStatus
 from nexus.control.toolset import CONTROL
 from nexus.core.clock import now
 from nexus.core.database.store import write
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.replies import ENVELOPE
 
 
 def pool(operation: str, /, **arguments: Any) -> dict[str, Any]:
     """Call an operation of the pool as an operator."""
-    return dict(runner.perform(CONTROL, Caller(transport="test", operator="olga"), operation, arguments).result())
+    return dict(dispatch.perform(CONTROL, Caller(transport="test", operator="olga"), operation, arguments).result())
 
 
 def refused(operation: str, /, **arguments: Any) -> dict[str, Any]:
     """The error that an operation of the pool answers with."""
-    outcome = runner.perform(CONTROL, Caller(transport="test", operator="olga"), operation, arguments)
+    outcome = dispatch.perform(CONTROL, Caller(transport="test", operator="olga"), operation, arguments)
     error: dict[str, Any] = ENVELOPE.body(outcome)["error"]
     return error
 

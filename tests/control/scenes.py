@@ -21,7 +21,7 @@ from nexus.control.runners.model import take
 from nexus.control.runners_file import Model
 from nexus.core.clock import now
 from nexus.core.database.store import write
-from nexus.core.operations import runner as operations
+from nexus.core.operations import dispatch as operations
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import TOOLSETS
 from nexus.core.operations.replies import Outcome

@@ -15,7 +15,7 @@ from nexus.control.agents import turns
 from nexus.control.models import PoolAgent, Turn
 from nexus.control.permissions.members import TURN_TRANSPORT
 from nexus.core.config import CoreSettings
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import TOOLSETS
 from tests.control.wire import Wire, narrowed, request
@@ -251,7 +251,7 @@ def test_a_preset_has_its_toolsets_whatever_they_are_called_through(rpc: Wire, f
 
     def refused(agent_id: str, toolset: str, operation: str, **arguments: Any) -> Any:
         caller = Caller("rest", agent_id=agent_id)
-        outcome = runner.perform(TOOLSETS[toolset], caller, operation, {"project_root": str(family), **arguments})
+        outcome = dispatch.perform(TOOLSETS[toolset], caller, operation, {"project_root": str(family), **arguments})
         return None if outcome.error is None else outcome.error.details.get("rule")
 
     assert refused("worker", "planning", "plan_status") == "toolsets"
@@ -300,7 +300,7 @@ def test_an_agent_that_ended_acts_no_more(rpc: Wire, family: Path) -> None:
 def test_a_turn_of_one_that_ended_acts_no_more_though_another_bears_its_name(rpc: Wire, family: Path) -> None:
     def call(toolset: str, operation: str) -> Any:
         caller = Caller(TURN_TRANSPORT, agent_id="kid", connection=f"{TURN_TRANSPORT}:{pk}")
-        error = runner.perform(TOOLSETS[toolset], caller, operation, {}).error
+        error = dispatch.perform(TOOLSETS[toolset], caller, operation, {}).error
         return error and error.details
 
     pk = PoolAgent.objects.living().get(agent_id="kid").pk

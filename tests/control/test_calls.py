@@ -22,7 +22,7 @@ from nexus.control.toolset import CONTROL
 from nexus.core import waiting
 from nexus.core.clock import now
 from nexus.core.database.store import store, write
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus_site.serving.bounds import Bounded
 from tests.conftest import OPERATOR
 from tests.control.wire import TOKEN, Wire, request
@@ -351,5 +351,5 @@ def test_the_end_of_a_server_is_refused_where_none_runs_the_pool(rpc: Wire) -> N
 
 def test_a_hub_without_a_pool_says_so(db: None) -> None:
     """The operations are there; the pool is not."""
-    error = runner.run(CONTROL, OPERATOR, "pool_list_agents", {})["error"]
+    error = dispatch.run(CONTROL, OPERATOR, "pool_list_agents", {})["error"]
     assert error["code"] == "POOL_OFF" and "NEXUS_CONTROL=true" in error["message"]

@@ -24,7 +24,7 @@ from nexus.control.permissions.members import TURN_TRANSPORT
 from nexus.control.toolset import CONTROL
 from nexus.core.clock import now
 from nexus.core.database.store import write
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import LOCAL_OPERATOR, Caller
 from nexus.hooks import store_queries
 from nexus.hooks.harness import Call as HookCall
@@ -45,7 +45,7 @@ def in_turn(agent_id: str) -> Caller:
 def spawn(parent: str, agent_id: str) -> None:
     """Let an agent start another."""
     order = {"agent_id": agent_id, "preset": "sandboxed"}
-    runner.perform(CONTROL, in_turn(parent), "pool_create_agent", order).result()
+    dispatch.perform(CONTROL, in_turn(parent), "pool_create_agent", order).result()
 
 
 def letter(agent_id: str, root: Path, subject: str = "s") -> dict[str, Any]:
@@ -122,7 +122,7 @@ def test_a_long_chain_names_the_nearest_agent_and_the_first(root: Path) -> None:
 def test_what_an_operator_starts_below_an_agent_is_on_the_operators_behalf(root: Path) -> None:
     local = Caller("test", operator=LOCAL_OPERATOR)
     order = {"agent_id": "helper", "preset": "trusted", "parent_agent_id": "lead"}
-    runner.perform(CONTROL, local, "pool_create_agent", order).result()
+    dispatch.perform(CONTROL, local, "pool_create_agent", order).result()
     spawn("helper", "below")
     for agent_id in ("helper", "below"):
         perform(in_turn(agent_id), "message_create", letter(agent_id, root, agent_id))

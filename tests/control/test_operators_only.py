@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nexus.control.toolset import CONTROL
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import OPERATORS_ONLY
 
@@ -35,6 +35,6 @@ def test_an_operation_of_operators_refuses_everybody_else_and_is_no_tool(
     for name, operation in theirs.items():
         given = filled(operation.params.model_json_schema())
         for caller in (Caller("test"), Caller("mcp", agent_id="ann", connection="test:ann")):
-            assert runner.run(CONTROL, caller, name, given)["error"]["code"] == "NOT_OWNER", name
+            assert dispatch.run(CONTROL, caller, name, given)["error"]["code"] == "NOT_OWNER", name
         assert not operation.tool, name
     assert {name for name, each in CONTROL.operations.items() if not each.tool} == theirs.keys()

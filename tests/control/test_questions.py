@@ -28,7 +28,7 @@ from nexus.control.toolset import CONTROL
 from nexus.core import waiting
 from nexus.core.background_work import work_once
 from nexus.core.clock import now
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
 from nexus.maintenance.retention import prune
@@ -45,7 +45,7 @@ Answers = dict[str, Any]
 
 def call(caller: Caller, name: str, /, **arguments: Any) -> Answers:
     """An operation of the toolset; the test fails on an error."""
-    envelope = runner.run(CONTROL, caller, name, arguments)
+    envelope = dispatch.run(CONTROL, caller, name, arguments)
     assert envelope["ok"], envelope
     data: Answers = envelope["data"]
     return data
@@ -53,7 +53,7 @@ def call(caller: Caller, name: str, /, **arguments: Any) -> Answers:
 
 def refused(caller: Caller, name: str, /, **arguments: Any) -> Answers:
     """The error of a call that must fail."""
-    envelope = runner.run(CONTROL, caller, name, arguments)
+    envelope = dispatch.run(CONTROL, caller, name, arguments)
     assert not envelope["ok"], envelope
     error: Answers = envelope["error"]
     return error
@@ -141,7 +141,7 @@ def test_two_who_answer_at_once_answer_once(committed: None, ann_there: None) ->
     asked = may()
     verdicts = [(BO, "pool_allow_always"), (CY, "pool_refuse")]
     arguments = {"question_id": asked["question_id"]}
-    answers = at_once([partial(runner.run, CONTROL, who, what, arguments) for who, what in verdicts])
+    answers = at_once([partial(dispatch.run, CONTROL, who, what, arguments) for who, what in verdicts])
     won = [answer for answer in answers if answer["ok"]]
     lost = [answer["error"] for answer in answers if not answer["ok"]]
     assert [error["code"] for error in lost] == ["INVALID_TRANSITION"]
@@ -279,7 +279,7 @@ def test_time_and_a_person_at_once_end_a_question_once(committed: None, ann_ther
         clock.shift(timedelta(seconds=1))
         work_once(EXPIRY)
 
-    at_once([lambda: runner.run(CONTROL, BO, "pool_allow", answer), late])
+    at_once([lambda: dispatch.run(CONTROL, BO, "pool_allow", answer), late])
     assert len(told()) == 2
     assert told()[-1] == f"question.{'answered' if Question.objects.get().is_allowed else 'expired'}"
 
@@ -290,7 +290,7 @@ def test_time_and_a_person_at_once_end_a_question_once(committed: None, ann_ther
 async def asking(caller: Caller = LOCAL, **more: Any) -> asyncio.Task[Answers]:
     """A call of ann's that waits for its answer."""
     arguments = {"agent_id": "ann", "title": "Run make?", "kind": "permission", "timeout_seconds": LONG, **more}
-    task = asyncio.create_task(runner.arun(CONTROL, caller, "ask_operator", arguments))
+    task = asyncio.create_task(dispatch.arun(CONTROL, caller, "ask_operator", arguments))
     await parked()
     return task
 
@@ -298,7 +298,7 @@ async def asking(caller: Caller = LOCAL, **more: Any) -> asyncio.Task[Answers]:
 async def said(verdict: str, **more: Any) -> None:
     """What bo says to the one question."""
     question = await waiting.in_thread(waiting.READERS, Question.objects.get)
-    envelope = await runner.arun(CONTROL, BO, verdict, {"question_id": question.pk, **more})
+    envelope = await dispatch.arun(CONTROL, BO, verdict, {"question_id": question.pk, **more})
     assert envelope["ok"], envelope
 
 
@@ -320,10 +320,10 @@ async def test_a_call_ends_with_the_time_of_its_question(
 
 async def test_a_call_whose_own_time_is_over_first_leaves_its_question(committed: None, ann_there: None) -> None:
     arguments = {"agent_id": "ann", "title": "x", "timeout_seconds": 0.01, "client_id": "1"}
-    envelope = await runner.arun(CONTROL, LOCAL, "ask_operator", arguments)
+    envelope = await dispatch.arun(CONTROL, LOCAL, "ask_operator", arguments)
     assert envelope["data"]["status"] == "asked"
     await said("pool_answer", words="y")
-    again = await runner.arun(CONTROL, LOCAL, "ask_operator", arguments)
+    again = await dispatch.arun(CONTROL, LOCAL, "ask_operator", arguments)
     assert again["data"]["words"] == "y"
 
 
@@ -412,7 +412,7 @@ async def test_an_agent_that_ends_while_it_asks_is_told_so(committed: None, turn
     await waiting.in_thread(waiting.WRITERS, lambda: pool.destroy(PEOPLE, "worker"))
     assert await asyncio.wait_for(task, LONG) == Decision(False, "The question was withdrawn.")
     question = await waiting.in_thread(waiting.READERS, Question.objects.get)
-    error = (await runner.arun(CONTROL, BO, "pool_allow", {"question_id": question.pk}))["error"]
+    error = (await dispatch.arun(CONTROL, BO, "pool_allow", {"question_id": question.pk}))["error"]
     assert (error["code"], error["details"]) == ("INVALID_TRANSITION", {"status": "withdrawn"})
 
 

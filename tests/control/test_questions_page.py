@@ -13,7 +13,7 @@ from nexus.control.agents import questions
 from nexus.control.attention import VERDICTS, WHOLE, WORDS
 from nexus.control.models import PoolAgent, Question, QuestionStatus
 from nexus.control.toolset import CONTROL
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from tests.conftest import OPERATOR
 from tests.control.playing import at_hand, lead, writer
@@ -30,7 +30,7 @@ def ask(db: None) -> Ask:
 
     def ask(title: str = "Run make?", **more: Any) -> str:
         arguments = {"agent_id": "ana", "kind": "permission", "title": title, "timeout_seconds": 0, **more}
-        envelope = runner.run(CONTROL, Caller("test"), "ask_operator", arguments)
+        envelope = dispatch.run(CONTROL, Caller("test"), "ask_operator", arguments)
         assert envelope["ok"], envelope
         question_id: str = envelope["data"]["question_id"]
         return question_id
@@ -154,7 +154,7 @@ def test_a_childs_question_is_shown_with_its_parent(lead: PoolAgent, writer: Poo
     assert f"/admin/pool/{lead.pk}/" in shown(browser.get(f"/admin/questions/{asked.pk}/"))
     listed = re.sub("<[^>]+>", "", shown(browser.get("/admin/questions/")))
     assert "writer, below lead" in " ".join(listed.split())
-    rows = runner.run(CONTROL, OPERATOR, "pool_list_questions", {})["data"]["questions"]
+    rows = dispatch.run(CONTROL, OPERATOR, "pool_list_questions", {})["data"]["questions"]
     assert [row["parent_agent_id"] for row in rows] == [None, "lead"]
 
 

@@ -9,7 +9,7 @@ from django.test import Client as Browser
 
 from nexus.control.models import PoolAgent, PoolWorktree, ReviewComment, Turn
 from nexus.control.toolset import CONTROL
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from tests.control.played_git import played_git, repository
 from tests.control.test_reviews import Make, as_agent, make, works
 from tests.control.test_worktrees import pool
@@ -53,7 +53,7 @@ def test_a_person_comments_sends_and_approves(committed: None, make: Make, brows
     assert Turn.objects.filter(source="review").count() == 1
     works("smith")
     said = {"comment_id": first.pk, "outcome": "done", "words": "renamed"}
-    assert runner.run(CONTROL, as_agent("smith"), "pool_review_answer", said)["ok"]
+    assert dispatch.run(CONTROL, as_agent("smith"), "pool_review_answer", said)["ok"]
     page = shown(browser.get(address()))
     assert "renamed" in page and ">done<" in page
     (place / "notes.txt").write_text("three\n")

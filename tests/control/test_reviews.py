@@ -31,7 +31,7 @@ from nexus.control.review import reviews
 from nexus.control.review.reviews import LOOK, Lines
 from nexus.core.background_work import work_once
 from nexus.core.clock import now
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.planning.attention import KINDS as TASK_KINDS
 from nexus.planning.models import Task
@@ -160,7 +160,7 @@ def test_planned_tasks_that_wait_count_as_handoffs_do(make: Make, repository: Pa
 
 
 def plans(name: str, root: Path, /, caller: Caller = OPERATOR, **given: Any) -> None:
-    answer = runner.run(PLANNING, caller, name, {"project_root": str(root), **given})
+    answer = dispatch.run(PLANNING, caller, name, {"project_root": str(root), **given})
     assert answer["ok"], answer
 
 

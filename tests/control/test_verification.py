@@ -26,7 +26,7 @@ from nexus.control.worktrees.verification import VERIFICATION
 from nexus.core.background_work import work_once
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.reservations.toolset import FILES
 from tests.conftest import LOCAL, OPERATOR, Call, does
 from tests.control.test_worktrees import pool, repository
@@ -102,7 +102,9 @@ def needs(name: str) -> list[str]:
 
 
 def test_it_waits_while_another_call_reads_the_work(call: Call, root: Path, submit: Submit) -> None:
-    made = runner.run(CONTROL, OPERATOR, "pool_create_agent", {"agent_id": "smith", "cwd": str(root), "worktree": True})
+    made = dispatch.run(
+        CONTROL, OPERATOR, "pool_create_agent", {"agent_id": "smith", "cwd": str(root), "worktree": True}
+    )
     assert made["ok"], made
     handoff = submit("file:notes.txt", agent="smith")
     with trees._at_work(worktrees.own(PoolWorktree.objects.get())):
@@ -245,7 +247,7 @@ def test_it_checks_the_worktree_of_the_agent_that_did_the_work(call: Call, root:
     git(root, "commit", "--quiet", "-m", "Ignore")
     review(root, 'tests = "grep two notes.txt && touch built"')
     asked = {"agent_id": "smith", "cwd": str(root), "worktree": True}
-    assert runner.run(CONTROL, OPERATOR, "pool_create_agent", asked)["ok"]
+    assert dispatch.run(CONTROL, OPERATOR, "pool_create_agent", asked)["ok"]
     tree = PoolWorktree.objects.get()
     made = Path(tree.path)
     (made / "notes.txt").write_text("one\ntwo\n")
@@ -275,7 +277,7 @@ def test_it_checks_the_worktree_of_the_agent_that_did_the_work(call: Call, root:
 def test_it_checks_what_the_branch_will_have(root: Path, submit: Submit) -> None:
     review(root, 'tests = "cat src/main.py notes.txt; git status --short; git log --format=%s -2; echo x > notes.txt"')
     asked = {"agent_id": "smith", "cwd": str(root), "worktree": True}
-    assert runner.run(CONTROL, OPERATOR, "pool_create_agent", asked)["ok"]
+    assert dispatch.run(CONTROL, OPERATOR, "pool_create_agent", asked)["ok"]
     made = Path(PoolWorktree.objects.get().path)
     (made / "notes.txt").write_text("mine\n")
     (made / ".git" / "info" / "exclude").write_text("hidden\n")
@@ -297,7 +299,7 @@ def test_it_checks_what_the_branch_will_have(root: Path, submit: Submit) -> None
 def test_what_cannot_be_merged_comes_back(call: Call, root: Path, submit: Submit) -> None:
     review(root, 'tests = "true"')
     asked = {"agent_id": "smith", "cwd": str(root), "worktree": True}
-    assert runner.run(CONTROL, OPERATOR, "pool_create_agent", asked)["ok"]
+    assert dispatch.run(CONTROL, OPERATOR, "pool_create_agent", asked)["ok"]
     (Path(PoolWorktree.objects.get().path) / "notes.txt").write_text("mine\n")
     (root / "notes.txt").write_text("theirs\n")
     git(root, "commit", "--quiet", "--all", "-m", "Theirs")
@@ -313,7 +315,7 @@ def test_what_cannot_be_merged_comes_back(call: Call, root: Path, submit: Submit
 
 def test_what_a_merge_would_undo_is_a_change(root: Path, submit: Submit) -> None:
     asked = {"agent_id": "smith", "cwd": str(root), "worktree": True}
-    assert runner.run(CONTROL, OPERATOR, "pool_create_agent", asked)["ok"]
+    assert dispatch.run(CONTROL, OPERATOR, "pool_create_agent", asked)["ok"]
     made = Path(PoolWorktree.objects.get().path)
     (root / "src" / "main.py").write_text("print(2)\n")
     git(root, "commit", "--quiet", "--all", "-m", "Theirs")
@@ -330,7 +332,7 @@ def test_what_a_merge_would_undo_is_a_change(root: Path, submit: Submit) -> None
 
 def test_its_facts_compare_with_what_was_reserved(call: Call, root: Path, submit: Submit) -> None:
     where = {"project_root": str(root), "agent_id": "bob"}
-    assert runner.run(FILES, LOCAL, "files_reserve", {**where, "paths": ["src/**", "docs/**"]})["ok"]
+    assert dispatch.run(FILES, LOCAL, "files_reserve", {**where, "paths": ["src/**", "docs/**"]})["ok"]
     (root / "src" / "main.py").write_text("print(2)\n")
     (root / "other.txt").write_text("\n" * 100_000)
     handoff = submit("file:notes.txt")

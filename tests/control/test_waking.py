@@ -29,7 +29,7 @@ from nexus.control.toolset import CONTROL
 from nexus.control.worker.scheduling import Worker
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.planning.toolset import PLANNING
 from nexus.topics.toolset import TOPICS
@@ -64,7 +64,7 @@ def create(db: None, project: str) -> Callable[..., dict[str, Any]]:
     """Create an agent of the pool in the project, as an operator, and get the answer."""
 
     def make(agent_id: str, *wake_on: str, **more: Any) -> dict[str, Any]:
-        body = runner.run(
+        body = dispatch.run(
             CONTROL,
             OPERATOR,
             "pool_create_agent",
@@ -76,7 +76,7 @@ def create(db: None, project: str) -> Callable[..., dict[str, Any]]:
 
 
 def does(name: str, **arguments: Any) -> dict[str, Any]:
-    return dict(runner.run(CONTROL, OPERATOR, name, arguments))
+    return dict(dispatch.run(CONTROL, OPERATOR, name, arguments))
 
 
 def mail(call: Call, project: str, sender: str, recipient: str, body: str = "Please look.", **more: Any) -> str:
@@ -96,7 +96,7 @@ def offered(call: Call, project: str, target: dict[str, Any], title: str = "Buil
 def does_in_topics(agent_id: str, name: str, /, **arguments: Any) -> dict[str, Any]:
     """The answer to an agent's call."""
     caller = Caller("test", agent_id=agent_id, connection=f"test:{agent_id}")
-    return dict(runner.perform(TOPICS, caller, name, arguments).result())
+    return dict(dispatch.perform(TOPICS, caller, name, arguments).result())
 
 
 def say_in(topic: str, agent_id: str, text: str) -> None:
@@ -284,7 +284,7 @@ def test_a_chain_goes_on_through_turns_that_were_sent_in_it(
                 break
             clock.shift(1)
             sent = {"agent_id": "kid", "content": "Go on.", "timeout_seconds": 0}
-            assert runner.run(CONTROL, Caller("test", agent_id="lead"), "pool_send", sent)["ok"]
+            assert dispatch.run(CONTROL, Caller("test", agent_id="lead"), "pool_send", sent)["ok"]
             clock.shift(1)
             kid = taken()
             clock.shift(1)
@@ -312,7 +312,7 @@ def test_an_agent_that_sends_to_itself_again_and_again_is_in_a_loop(
             turn = taken()
             assert turn is not None
             clock.shift(1)
-            answer = runner.run(CONTROL, Caller("test", agent_id="lead"), "pool_send", sent)
+            answer = dispatch.run(CONTROL, Caller("test", agent_id="lead"), "pool_send", sent)
             assert answer["ok"] == (number <= longest)
             if answer["ok"]:
                 turns.settle(turn, turns.Ended(TurnStatus.DONE, "Done."))
@@ -325,7 +325,7 @@ def test_an_agent_that_sends_to_itself_again_and_again_is_in_a_loop(
         does("pool_send", **sent)  # a person begins anew
         taken()
         clock.shift(1)
-        assert runner.run(CONTROL, Caller("test", agent_id="lead"), "pool_send", sent)["ok"]
+        assert dispatch.run(CONTROL, Caller("test", agent_id="lead"), "pool_send", sent)["ok"]
 
 
 def test_it_wakes_an_agent_only_so_often_a_minute(
@@ -364,12 +364,12 @@ def test_it_gives_a_child_no_larger_budget_than_its_parent_has(create: Call, pro
     create("lead", "mail", preset="trusted", wake_tokens=500)
     lead = Caller("test", agent_id="lead")
     order = {"wake_on": ["mail"], "preset": "sandboxed"}
-    larger = dict(runner.run(CONTROL, lead, "pool_create_agent", {**order, "agent_id": "a", "wake_tokens": 501}))
+    larger = dict(dispatch.run(CONTROL, lead, "pool_create_agent", {**order, "agent_id": "a", "wake_tokens": 501}))
     assert larger["error"]["code"] == "NOT_PERMITTED"
     assert larger["error"]["details"]["rule"] == "budget"
-    endless = dict(runner.run(CONTROL, lead, "pool_create_agent", {**order, "agent_id": "b", "wake_tokens": 0}))
+    endless = dict(dispatch.run(CONTROL, lead, "pool_create_agent", {**order, "agent_id": "b", "wake_tokens": 0}))
     assert endless["error"]["details"]["rule"] == "budget"
-    assert runner.run(CONTROL, lead, "pool_create_agent", {**order, "agent_id": "c"})["ok"]
+    assert dispatch.run(CONTROL, lead, "pool_create_agent", {**order, "agent_id": "c"})["ok"]
     assert PoolAgent.objects.get(agent_id="c").wake_tokens == 500
 
 
@@ -448,7 +448,7 @@ def test_it_wakes_each_time_that_a_handoff_is_offered_again_however_often_that_w
             assert len(played()) == 1 and woken() == []
             clock.shift(3_600)
             call("handoff_claim", project_root=project, agent_id="worker", handoff_id=handoff_id)
-            runner.run(COORDINATION, OPERATOR, "handoff_release", {"handoff_id": handoff_id, "reason": "again"})
+            dispatch.run(COORDINATION, OPERATOR, "handoff_release", {"handoff_id": handoff_id, "reason": "again"})
             clock.shift(3_600)
 
 
@@ -456,7 +456,7 @@ def test_it_wakes_for_a_task_of_its_own_once_that_can_begin(create: Call, projec
     create("builder", "task")
 
     def plans(tool: str, **arguments: Any) -> dict[str, Any]:
-        outcome = runner.perform(PLANNING, LOCAL, tool, {"project_root": project, **arguments})
+        outcome = dispatch.perform(PLANNING, LOCAL, tool, {"project_root": project, **arguments})
         return dict(outcome.result())
 
     plans("plan_start", topic="Parser", issues=["Write it"], research_summary="Read it.")
@@ -474,7 +474,7 @@ def test_a_chain_goes_on_through_tasks_that_are_begun_anew(create: Call, project
 
     def plans(agent_id: str | None, tool: str, **arguments: Any) -> None:
         caller = Caller("test", agent_id=agent_id)
-        runner.perform(PLANNING, caller, tool, {"project_root": project, **arguments}).result()
+        dispatch.perform(PLANNING, caller, tool, {"project_root": project, **arguments}).result()
 
     with time_machine.travel(NOON, tick=False) as clock:
         create("builder", "task")
@@ -502,11 +502,11 @@ def test_a_chain_goes_on_through_tasks_that_are_begun_anew(create: Call, project
 def test_it_wakes_for_a_message_in_a_topic_that_names_the_agent(call: Call, create: Call) -> None:
     create("expert", "topic")
     ann = Caller("test", agent_id=None)
-    topic = runner.perform(TOPICS, ann, "topic_create", {"name": "design"}).result()["topic_id"]
-    joined = runner.perform(TOPICS, ann, "topic_join", {"agent_name": "ann", "topic_id": topic})
+    topic = dispatch.perform(TOPICS, ann, "topic_create", {"name": "design"}).result()["topic_id"]
+    joined = dispatch.perform(TOPICS, ann, "topic_join", {"agent_name": "ann", "topic_id": topic})
     assert joined.error is None
     for text in ("Nobody in particular?", "What says @expert to this?"):
-        said = runner.perform(
+        said = dispatch.perform(
             TOPICS, ann, "sync", {"topic_id": topic, "outbox": [{"content_markdown": text}], "wait_seconds": 0}
         )
         assert said.error is None, said.error

@@ -32,7 +32,7 @@ from nexus.control.worktrees import trees
 from nexus.control.worktrees.trees import FOLDER, LOCKS
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.core.waiting import SLOW, WRITERS, in_thread
 from tests.acceptance.hub import START_SECONDS
@@ -67,7 +67,7 @@ def repository(runs_git: None, tmp_path: Path, tmp_path_factory: pytest.TempPath
 
 
 def does(name: str, caller: Caller = OPERATOR, **arguments: Any) -> dict[str, Any]:
-    return dict(runner.run(CONTROL, caller, name, arguments))
+    return dict(dispatch.run(CONTROL, caller, name, arguments))
 
 
 @pytest.fixture
@@ -441,7 +441,7 @@ async def test_a_git_that_takes_long_holds_up_nobody_else_who_does(
 
     monkeypatch.setattr(trees, "survey", stuck)
     looking = [
-        asyncio.create_task(runner.arun(CONTROL, OPERATOR, "pool_worktree_diff", {"agent_id": "smith"}))
+        asyncio.create_task(dispatch.arun(CONTROL, OPERATOR, "pool_worktree_diff", {"agent_id": "smith"}))
         for _ in range(3)
     ]
     try:

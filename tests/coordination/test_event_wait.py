@@ -14,7 +14,7 @@ from coordination.services.agents import hash_secret
 from coordination.toolset import COORDINATION, arun, run
 from nexus.core import waiting
 from nexus.core.operations.caller import Caller
-from nexus.core.operations.runner import aperform
+from nexus.core.operations.dispatch import aperform
 from tests.conftest import LOCAL, Call
 from tests.core.waiting import LONG, at_rest, follow, names, page_of, parked, put
 

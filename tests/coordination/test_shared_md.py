@@ -10,7 +10,7 @@ import pytest
 import time_machine
 from django.conf import settings
 
-from nexus.core.operations.runner import run
+from nexus.core.operations.dispatch import run
 from nexus.planning.toolset import PLANNING
 from tests.conftest import LOCAL, Call
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from nexus.control.toolset import IN_POOL
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import Operation, operations
 from nexus.core.operations.replies import ENVELOPE
 from tests.control.pool import create
-from tests.core.test_runner import PLAUSIBLE
+from tests.core.test_dispatch import PLAUSIBLE
 
 ANN, NOBODY = Caller("test", agent_id="ann"), Caller("test")
 FITTING = {
@@ -30,7 +30,7 @@ EVERYBODYS = {
         *("capability_list", "tag_list", "channel_create", "channel_list", "artifact_put", "artifact_get"),
         *("shared_md_render", "message_status", "message_receipts"),
         *("message_get", "message_list", "message_wait"),  # removed: they only say what to call instead
-        *("session_heartbeat", "session_close"),  # of its own session: tests/core/test_runner.py
+        *("session_heartbeat", "session_close"),  # of its own session: tests/core/test_dispatch.py
     },
     "topics": {
         *("ping", "topic_create", "topic_list", "topic_resolve", "topic_close", "topic_presence", "messages_search"),
@@ -73,7 +73,7 @@ def error_of(operation: Operation[Any], caller: Caller, **more: Any) -> dict[str
     names = [name for name, field in fields if field.is_required() or field.validate_default]
     given = {name: value(name, schema["properties"][name], schema.get("$defs", {})) for name in names}
     given |= FITTING.get(operation.name, {})
-    body = ENVELOPE.body(runner.perform(operation.toolset, caller, operation.name, {**given, **more}))
+    body = ENVELOPE.body(dispatch.perform(operation.toolset, caller, operation.name, {**given, **more}))
     error: dict[str, Any] = body.get("error", {})
     return error
 

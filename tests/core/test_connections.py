@@ -13,7 +13,7 @@ from django.test import AsyncRequestFactory
 from coordination.log import streams
 from nexus.core.access import identify
 from nexus.core.cli import OperatorCommand
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.replies import Outcome
 from nexus.hooks import store_queries
@@ -37,7 +37,7 @@ def callers(monkeypatch: pytest.MonkeyPatch) -> list[Caller]:
         noted.append(caller)
         return Outcome({})
 
-    monkeypatch.setattr(runner, "perform", perform)
+    monkeypatch.setattr(dispatch, "perform", perform)
     return noted
 
 

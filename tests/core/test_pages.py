@@ -11,7 +11,7 @@ import time_machine
 
 from coordination.toolset import run as coordination
 from nexus.core.operations.caller import Caller
-from nexus.core.operations.runner import run
+from nexus.core.operations.dispatch import run
 from nexus.topics.toolset import TOPICS
 from tests.conftest import LOCAL
 

@@ -22,7 +22,7 @@ from coordination.services import sessions
 from coordination.toolset import run
 from handoffs.models import SETTLED, Dependency, Handoff, Remark
 from nexus.core.database.store import in_one_transaction, store, write
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import Toolset
 from nexus.planning import directory, mirror
@@ -61,7 +61,7 @@ def call(name: str, /, **arguments: Any) -> Answer:
 
 def call_of(toolset: Toolset, agent_id: str, name: str, /, **arguments: Any) -> Answer:
     """As `call`, of another toolset, as an agent."""
-    answer = runner.run(toolset, Caller("test", agent_id=agent_id, connection="test"), name, arguments)
+    answer = dispatch.run(toolset, Caller("test", agent_id=agent_id, connection="test"), name, arguments)
     assert answer["ok"] or answer["error"]["code"] not in ("DB_ERROR", "INTERNAL_ERROR"), answer
     return answer
 
@@ -197,8 +197,8 @@ def test_an_agent_that_joins_over_a_relay_has_its_topics_back(project: str) -> N
     """Its call is one transaction, which takes the topics' names late."""
     before, again = (Caller("test", agent_id="ann", connection=f"test of joining {number}") for number in (1, 2))
     data("agent_register", agent_id="ann")
-    topic = {"topic_id": runner.run(TOPICS, before, "topic_create", {"name": "t"})["topic_id"]}
-    runner.run(TOPICS, before, "topic_join", {**topic, "agent_name": "ann"})
+    topic = {"topic_id": dispatch.run(TOPICS, before, "topic_create", {"name": "t"})["topic_id"]}
+    dispatch.run(TOPICS, before, "topic_join", {**topic, "agent_name": "ann"})
     with in_one_transaction():
         answer = run(again, "join", {"agent_id": "ann", "project_root": project})
         assert connection.in_atomic_block
@@ -453,7 +453,7 @@ class TestTopics:
     @staticmethod
     def beside(*calls: tuple[Client, str, Answer]) -> list[str]:
         """How two calls ended, the second of which was made before the first one committed."""
-        first, second = (partial(runner.run, TOPICS, client.caller, name, more) for client, name, more in calls)
+        first, second = (partial(dispatch.run, TOPICS, client.caller, name, more) for client, name, more in calls)
         return [body["error"]["code"] if "error" in body else "done" for body in beside(first, second)]
 
     def test_a_name_leads_to_one(self) -> None:

@@ -20,7 +20,7 @@ from mcp_bridge.server import build_server
 from nexus.core import waiting
 from nexus.core.clock import now
 from nexus.core.database.store import write
-from nexus.core.operations import registry, runner
+from nexus.core.operations import dispatch, registry
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import Params
@@ -48,7 +48,7 @@ class Toys:
     allowed: bool = True
 
     async def ask(self, **arguments: Any) -> Any:
-        return await runner.arun(self.toolset, LOCAL, "ask", arguments)
+        return await dispatch.arun(self.toolset, LOCAL, "ask", arguments)
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ async def test_it_writes_once_however_often_it_looks(toys: Toys) -> None:
 
 
 async def test_it_writes_once_from_a_thread_too(toys: Toys) -> None:
-    call = asyncio.create_task(asyncio.to_thread(runner.run, toys.toolset, LOCAL, "ask", {}))
+    call = asyncio.create_task(asyncio.to_thread(dispatch.run, toys.toolset, LOCAL, "ask", {}))
     for number in range(1, 4):
         await looked(toys, number)
         await committed_by_somebody("noise")
@@ -198,7 +198,7 @@ def test_it_changes_nothing_after_a_command_was_interrupted(toys: Toys, monkeypa
 
     monkeypatch.setattr(waiting.Parked, "wait", wait)
     with pytest.raises(KeyboardInterrupt):
-        runner.run(toys.toolset, LOCAL, "ask", {"timeout_seconds": 5})
+        dispatch.run(toys.toolset, LOCAL, "ask", {"timeout_seconds": 5})
     assert ended, "the wait ends with the command, and not with its time"
 
 
@@ -266,10 +266,10 @@ async def test_it_does_not_ask_to_be_called_again_after_it_has_written(
     toys: Toys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look that meets a busy store is tried again: a client told to send the call again would write twice."""
-    monkeypatch.setattr("nexus.core.operations.runner.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("nexus.core.operations.dispatch.time.sleep", lambda seconds: None)
     ask = toys.toolset.operations["ask"]
     assert ask.wait is not None
-    look, failures = ask.wait.look, iter(range(runner.ATTEMPTS + 1))
+    look, failures = ask.wait.look, iter(range(dispatch.ATTEMPTS + 1))
 
     def busy_at_first(p: Any, caller: Caller) -> Data:
         if next(failures, None) is not None:

@@ -22,7 +22,7 @@ from nexus.control.models import PoolAgent, Question
 from nexus.control.toolset import CONTROL
 from nexus.core.clock import now
 from nexus.core.operations.caller import Caller
-from nexus.core.operations.runner import run
+from nexus.core.operations.dispatch import run
 from nexus.planning.models import Cycle, Task
 from nexus.reservations.models import Reservation
 from nexus.topics.models import Topic

@@ -15,7 +15,7 @@ from django.test import Client
 
 from coordination.models import Workspace
 from nexus.core.clock import iso
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.dashboard.views.timeline_layout import NARROWEST
 from nexus.planning.toolset import PLANNING
@@ -159,7 +159,7 @@ def test_it_marks_the_steps_of_plans_on_the_lanes_of_who_did_them(
 ) -> None:
     def plans(agent_id: str, verb: str, **arguments: Any) -> None:
         caller = Caller(transport="test", agent_id=agent_id, connection="test:planning")
-        assert runner.run(PLANNING, caller, verb, {"project_root": str(tmp_path), **arguments})["ok"]
+        assert dispatch.run(PLANNING, caller, verb, {"project_root": str(tmp_path), **arguments})["ok"]
 
     for agent_id in ("ana", "bob"):
         do("agent_register", agent_id=agent_id)

@@ -16,7 +16,7 @@ from handoffs.models import Handoff
 from nexus.control.models import PoolWorktree
 from nexus.control.toolset import CONTROL
 from nexus.core.background_work import work_once
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.forges.gitlab import GitLabClient
 from nexus.forges.models import Forge, ForgeIssue
 from nexus.forges.protocol import Busy, Checks, ForgeError, NotThere, Rejected, TokenRefused
@@ -201,7 +201,7 @@ def test_work_goes_from_an_issue_to_its_merge(
     given = {"kind": "gitlab", "repository": "acme/shop", "project_root": project, "label": "nexus", "token": TOKEN}
     assert run(OPERATOR, "forge_connect", {**given, "url": gitlab.url})["ok"]
     work_once(ROUNDS)
-    made = runner.run(CONTROL, OPERATOR, "pool_create_agent", {"agent_id": "smith", "cwd": project, "worktree": True})
+    made = dispatch.run(CONTROL, OPERATOR, "pool_create_agent", {"agent_id": "smith", "cwd": project, "worktree": True})
     assert made["ok"], made
     of = {"project_root": project, "handoff_id": Handoff.objects.get().pk, "agent_id": "smith"}
     assert run(AGENT, "handoff_claim", of)["ok"]

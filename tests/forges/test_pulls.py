@@ -25,7 +25,7 @@ from nexus.control.runners.git import GitFailed, TookTooLong
 from nexus.control.toolset import CONTROL
 from nexus.control.worktrees import trees, worktrees
 from nexus.core.background_work import work_once
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.forges import push, rounds
 from nexus.forges.models import Forge, ForgeIssue
@@ -75,7 +75,7 @@ def submitted(github: GitHub, look: Look, project: str) -> Handoff:
     """An issue that smith, an agent of the pool with a worktree, has done."""
     github.add_issue(1, "Cart loses items", "It does.")
     look()
-    made = runner.run(CONTROL, OPERATOR, "pool_create_agent", {"agent_id": "smith", "cwd": project, "worktree": True})
+    made = dispatch.run(CONTROL, OPERATOR, "pool_create_agent", {"agent_id": "smith", "cwd": project, "worktree": True})
     assert made["ok"], made
     handoff = Handoff.objects.get()
     of = {"project_root": project, "handoff_id": handoff.pk, "agent_id": "smith"}
@@ -115,8 +115,8 @@ def mail(agent_id: str) -> list[str]:
 
 def approve() -> None:
     """Approve smith's work at the desk."""
-    seen = runner.run(CONTROL, OPERATOR, "pool_get_review", {"agent_id": "smith"})["data"]["seen"]
-    answer = runner.run(CONTROL, OPERATOR, "pool_approve_work", {"agent_id": "smith", "seen": seen})
+    seen = dispatch.run(CONTROL, OPERATOR, "pool_get_review", {"agent_id": "smith"})["data"]["seen"]
+    answer = dispatch.run(CONTROL, OPERATOR, "pool_approve_work", {"agent_id": "smith", "seen": seen})
     assert answer["ok"], answer
 
 
@@ -530,7 +530,9 @@ def test_work_in_another_repository_is_not_pushed(github: GitHub, look: Look, pr
     git(other, "commit", "--quiet", "--allow-empty", "-m", "Secret")
     github.add_issue(1, "Cart")
     look()
-    made = runner.run(CONTROL, OPERATOR, "pool_create_agent", {"agent_id": "spy", "cwd": str(other), "worktree": True})
+    made = dispatch.run(
+        CONTROL, OPERATOR, "pool_create_agent", {"agent_id": "spy", "cwd": str(other), "worktree": True}
+    )
     assert made["ok"], made
     of = {"project_root": project, "handoff_id": Handoff.objects.get().pk, "agent_id": "spy"}
     assert run(AGENT, "handoff_claim", of)["ok"] and run(AGENT, "handoff_complete", {**of, "result": "done"})["ok"]

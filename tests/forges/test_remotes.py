@@ -15,7 +15,7 @@ from handoffs.models import Handoff
 from nexus.control.models import PoolWorktree
 from nexus.control.toolset import CONTROL
 from nexus.core.background_work import work_once
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.forges import remotes
 from nexus.forges.models import Forge, ForgeIssue
 from nexus.forges.rounds import ROUNDS
@@ -62,7 +62,7 @@ def look(forge: Forge) -> Look:
 @pytest.fixture
 def smith(project: str, forge: Forge) -> str:
     """An agent with a worktree, which is present."""
-    made = runner.run(CONTROL, OPERATOR, "pool_create_agent", {"agent_id": "smith", "cwd": project, "worktree": True})
+    made = dispatch.run(CONTROL, OPERATOR, "pool_create_agent", {"agent_id": "smith", "cwd": project, "worktree": True})
     assert made["ok"], made
     opened = run(AGENT, "session_open", {"agent_id": "smith", "workspace_id": forge.workspace_id})
     assert opened["ok"], opened

@@ -16,7 +16,7 @@ from inbox.models import Message
 from inbox.monitoring import Picture
 from nexus.core import apps
 from nexus.core.clock import now
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.planning.toolset import PLANNING
 from tests.conftest import LOCAL, Call
 from tests.handoffs.conftest import TO_BOB, Clock, Offer, mail_of
@@ -52,7 +52,7 @@ def in_progress(team: None, project: str, clock: Clock) -> None:
         ("task_add", {"title": "dig", "context": "here", "owner": "bob"}),
         ("task_update", {"id": 1, "status": "in_progress"}),
     ):
-        answer = runner.run(PLANNING, LOCAL, name, {"project_root": project, **given})
+        answer = dispatch.run(PLANNING, LOCAL, name, {"project_root": project, **given})
         assert "error" not in answer, answer
 
 

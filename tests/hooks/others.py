@@ -9,7 +9,7 @@ import django
 def main() -> None:
     django.setup()
     from nexus.core.database.store import store
-    from nexus.core.operations import runner
+    from nexus.core.operations import dispatch
     from nexus.core.operations.caller import Caller
     from nexus.core.operations.registry import TOOLSETS
 
@@ -17,7 +17,7 @@ def main() -> None:
     for line in sys.stdin:
         name, arguments = json.loads(line)
         toolset = next(each for each in TOOLSETS.values() if name in each.operations)
-        print(json.dumps(runner.run(toolset, Caller("test"), name, arguments)), flush=True)
+        print(json.dumps(dispatch.run(toolset, Caller("test"), name, arguments)), flush=True)
 
 
 main()

@@ -23,7 +23,7 @@ from django.db import connection
 
 from coordination.models import Session
 from nexus.core.clients import PROMPT, SESSION_START, STOP
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.hooks import entry, hook_state, signal_files, store_queries
 from nexus.hooks import harness as dialects
 from nexus.hooks.harness import Call
@@ -285,8 +285,8 @@ def test_it_tells_once_at_stop_what_the_agent_was_asked(fresh: Any, builder: Cal
                    target={"strategy": "direct", "agent_id": "ana"}, verifier="creator")["handoff_id"]  # fmt: skip
     call("handoff_claim", **on, agent_id="ana", handoff_id=handoff)
     call("handoff_complete", **on, agent_id="ana", handoff_id=handoff, result="done")
-    held = runner.run(FILES, LOCAL, "files_reserve", {**on, "agent_id": "builder", "paths": ["src/"]})["data"]
-    runner.run(FILES, LOCAL, "files_reserve", {**on, "agent_id": "ana", "paths": ["src/a.py"], "ask": True})
+    held = dispatch.run(FILES, LOCAL, "files_reserve", {**on, "agent_id": "builder", "paths": ["src/"]})["data"]
+    dispatch.run(FILES, LOCAL, "files_reserve", {**on, "agent_id": "ana", "paths": ["src/a.py"], "ask": True})
     call("inbox_ack", agent_id="builder", message_ids=_others(call, ""))
     entry.respond(fresh, builder, store_queries.answer)
 
@@ -326,12 +326,12 @@ def test_it_tells_once_at_stop_what_the_agent_took_and_has_not_brought(
     handoff = call("handoff_create", **offer, title="Fix the login")["handoff_id"]
     message = write(call, builder.root)
     planned = {"project_root": builder.root, "title": "dig", "context": "here", "owner": "builder"}
-    runner.perform(PLANNING, LOCAL, "task_add", planned).result()
+    dispatch.perform(PLANNING, LOCAL, "task_add", planned).result()
     entry.respond(fresh, builder, store_queries.answer)
     call("handoff_claim", **on, handoff_id=handoff)
     call("inbox_pull", agent_id="builder")
     begun = {"project_root": builder.root, "id": 1, "status": "in_progress"}
-    runner.perform(PLANNING, LOCAL, "task_update", begun).result()
+    dispatch.perform(PLANNING, LOCAL, "task_update", begun).result()
     call("inbox_ack", agent_id="builder", message_ids=_others(call, message))
 
     said = entry.respond(fresh, stop, store_queries.answer)

@@ -19,7 +19,7 @@ from nexus.control.models import Question
 from nexus.control.toolset import CONTROL
 from nexus.core.background_work import work_once
 from nexus.core.config import parse
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
 from nexus.hooks import notices
@@ -70,7 +70,7 @@ def ask(db: None) -> Ask:
 
     def ask(title: str = "Run make?", **more: Any) -> str:
         arguments = {"agent_id": "ana", "kind": "permission", "title": title, "timeout_seconds": 0, **more}
-        envelope = runner.run(CONTROL, Caller("test"), "ask_operator", arguments)
+        envelope = dispatch.run(CONTROL, Caller("test"), "ask_operator", arguments)
         assert envelope["ok"], envelope
         return str(envelope["data"]["question_id"])
 
@@ -161,7 +161,7 @@ def test_what_was_answered_in_quiet_hours_is_never_sent(add: Call, ask: Ask, ser
 
 
 def run_control(name: str, **arguments: Any) -> None:
-    envelope = runner.run(CONTROL, ADA, name, arguments)
+    envelope = dispatch.run(CONTROL, ADA, name, arguments)
     assert envelope["ok"], envelope
 
 

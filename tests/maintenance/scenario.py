@@ -21,7 +21,7 @@ def main(home: Path) -> None:
     from coordination.toolset import run
     from handoffs.models import CheckRun, CheckState
     from nexus.core.clock import now
-    from nexus.core.operations import runner
+    from nexus.core.operations import dispatch
     from nexus.core.operations.caller import Caller
     from nexus.planning.models import PlanComment, Task, TaskCheckRun
     from nexus.planning.toolset import PLANNING
@@ -35,7 +35,7 @@ def main(home: Path) -> None:
         return data
 
     def in_topics(name: str, /, **arguments: Any) -> dict[str, Any]:
-        body = runner.run(TOPICS, Caller(transport="test"), name, arguments)
+        body = dispatch.run(TOPICS, Caller(transport="test"), name, arguments)
         assert "error" not in body, body
         return body
 
@@ -77,7 +77,7 @@ def main(home: Path) -> None:
         ("plan_decide", {"issue_id": 1, "summary": "A letter."}),
         ("task_add", {"title": "Write it", "context": "Once.", "goal": "A letter"}),
     ):
-        assert runner.run(PLANNING, Caller(transport="test"), name, {**planned, **given})["ok"], name
+        assert dispatch.run(PLANNING, Caller(transport="test"), name, {**planned, **given})["ok"], name
     made: list[str] = []
     for outcome in ("open", "claimed", "completed", "rejected", "cancelled", "returned"):
         handoff_id = call(
@@ -119,8 +119,8 @@ def main(home: Path) -> None:
     in_topics("topic_close", topic_id=topic_id)
     for paths in (["src/", "*.lock"], ["docs/"]):
         reserved = {"project_root": project, "agent_id": "ana", "paths": paths, "reason": "Reading"}
-        assert runner.run(FILES, Caller(transport="test"), "files_reserve", reserved)["ok"]
-    runner.run(FILES, Caller(transport="test"), "files_release", {**planned, "agent_id": "ana", "paths": ["docs/"]})
+        assert dispatch.run(FILES, Caller(transport="test"), "files_reserve", reserved)["ok"]
+    dispatch.run(FILES, Caller(transport="test"), "files_release", {**planned, "agent_id": "ana", "paths": ["docs/"]})
     call("artifact_put", project_root=project, artifact_type="json", content='{"a": 1}', name="inline")
     call("artifact_put", project_root=project, artifact_type="file", path="notes.md", metadata={"by": "ana"})
     _fill_the_pool(project)

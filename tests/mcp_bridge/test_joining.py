@@ -11,7 +11,7 @@ import pytest
 from coordination.toolset import COORDINATION
 from coordination.toolset import run as operate
 from mcp_bridge.features import tools
-from nexus.core.operations import registry, runner
+from nexus.core.operations import dispatch, registry
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.registry import TOOLSETS
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 
 def called(caller: Caller, name: str, **arguments: Any) -> dict[str, Any]:
     toolset = next(each for each in TOOLSETS.values() if name in each.operations)
-    return runner.run(toolset, caller, name, arguments)
+    return dispatch.run(toolset, caller, name, arguments)
 
 
 def data(caller: Caller, name: str, **arguments: Any) -> Any:
@@ -94,7 +94,7 @@ def test_a_key_says_who_a_connection_is(call: Call, project: str) -> None:
 
 def test_a_key_takes_its_names_in_topics_back(call: Call, project: str) -> None:
     def topics(caller: Caller, name: str, /, **arguments: Any) -> Any:
-        return runner.perform(TOOLSETS["topics"], caller, name, arguments).result()
+        return dispatch.perform(TOOLSETS["topics"], caller, name, arguments).result()
 
     call("agent_register", agent_id="ana")
     before, after = (Caller("http", agent_id="ana", connection=f"mcp:{number}-of-ana") for number in (1, 2))

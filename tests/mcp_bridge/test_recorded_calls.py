@@ -19,7 +19,7 @@ from inbox.models import Message
 from mcp_bridge import recorded_calls
 from mcp_bridge.models import RecordedCall
 from mcp_bridge.recorded_calls import RelayedRequest
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import TOOLSETS
 from nexus.planning.models import Task
@@ -40,7 +40,7 @@ def sent(
     """The answer to a call as it comes from a relay."""
     toolset = next(each for each in TOOLSETS.values() if name in each.operations)
     caller = replace(by, request=RelayedRequest(by, slot, key, repeated=again))
-    return asyncio.run(runner.arun(toolset, caller, name, arguments))
+    return asyncio.run(dispatch.arun(toolset, caller, name, arguments))
 
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +214,7 @@ def test_a_repeated_wait_goes_on_and_is_answered_as_the_first(project: str) -> N
 
     async def waiting() -> Any:
         caller = replace(RELAY, request=RelayedRequest(RELAY, 0, "w", repeated=False))
-        return await runner.arun(toolset, caller, "sync", waits)
+        return await dispatch.arun(toolset, caller, "sync", waits)
 
     async def both() -> tuple[Any, Any]:
         first = asyncio.create_task(waiting())
@@ -224,7 +224,7 @@ def test_a_repeated_wait_goes_on_and_is_answered_as_the_first(project: str) -> N
         await asyncio.to_thread(sent, "sync", post, "d", by=speaker)
         answer = await first
         again = replace(RELAY, request=RelayedRequest(RELAY, 0, "w", repeated=True))
-        return answer, await runner.arun(toolset, again, "sync", waits)
+        return answer, await dispatch.arun(toolset, again, "sync", waits)
 
     first, second = asyncio.run(both())
     assert first == second and first["received_count"] == 1

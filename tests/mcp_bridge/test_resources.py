@@ -21,7 +21,7 @@ from coordination.toolset import arun
 from mcp_bridge import presence, subscriptions
 from mcp_bridge.server import build_server
 from nexus.core.operations.caller import Caller
-from nexus.core.operations.runner import check_credential
+from nexus.core.operations.dispatch import check_credential
 from nexus.core.waiting import WRITERS, in_thread
 from tests.acceptance.hub import START_SECONDS
 from tests.mcp_bridge.conftest import Connect

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.rest import viewsets
 from nexus_site.asgi import DJANGO_THREADS, Hub
 
@@ -80,7 +80,7 @@ async def test_a_view_that_breaks_is_answered_in_the_envelope(
         raise RuntimeError("secret")
 
     monkeypatch.setattr(viewsets, "explain", breaks)
-    monkeypatch.setattr(runner, "aperform", breaks)
+    monkeypatch.setattr(dispatch, "aperform", breaks)
     answer = await client.post("/api/v1/operations/agent_list", json={})
     assert answer.status_code == 500
     assert answer.json()["error"]["code"] == "INTERNAL_ERROR" and "secret" not in answer.text

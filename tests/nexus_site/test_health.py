@@ -18,7 +18,7 @@ import inbox.metrics
 from coordination.toolset import run
 from nexus.core.database.sqlite.store import WriterQueue
 from nexus.core.operations.caller import Caller
-from nexus.core.operations.runner import called
+from nexus.core.operations.dispatch import called
 from nexus_site.serving import health, metrics
 from tests.store import failing
 

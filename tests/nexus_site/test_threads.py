@@ -26,7 +26,7 @@ from nexus.control.toolset import CONTROL
 from nexus.control.worktrees import trees
 from nexus.core import waiting
 from nexus.core.clock import now
-from nexus.core.operations import outside, runner
+from nexus.core.operations import dispatch, outside
 from nexus.core.operations.caller import LOCAL_OPERATOR, Caller
 from nexus.dashboard import site
 from nexus.web.login import FREE, Throttle
@@ -158,7 +158,7 @@ async def test_agents_leave_threads_to_one_another_and_to_operators(
 
     async def look(agent_id: str, by: str | None) -> Any:
         caller = Caller("test", operator="ada") if by is None else Caller("test", agent_id=by)
-        return await runner.arun(CONTROL, caller, "pool_worktree_diff", {"agent_id": agent_id})
+        return await dispatch.arun(CONTROL, caller, "pool_worktree_diff", {"agent_id": agent_id})
 
     monkeypatch.setattr(trees, "survey", waits)
     configure(control=True)
@@ -191,7 +191,7 @@ async def test_paths_of_one_agent_that_do_not_answer_hold_up_no_other(
     monkeypatch.setattr(outside, "TIME_LIMIT_SECONDS", PATIENCE)
 
     async def resolve(caller: Caller, path: str) -> Any:
-        return await runner.arun(COORDINATION, caller, "workspace_resolve", {"project_root": path})
+        return await dispatch.arun(COORDINATION, caller, "workspace_resolve", {"project_root": path})
 
     paths = [f"{HUNG}/{number}" for number in range(100)]
     stuck = [asyncio.create_task(resolve(Caller("http", agent_id="ann"), path)) for path in paths]
@@ -282,7 +282,7 @@ async def test_the_process_of_an_agent_waits_for_what_does_not_answer_before_it_
     monkeypatch.setattr(outside, "TIME_LIMIT_SECONDS", PATIENCE)
     order = {"preset": "sandboxed", "cwd": str(tmp_path), named: [HUNG] if named != "cwd" else HUNG}
     creating = asyncio.create_task(
-        runner.aperform(CONTROL, Caller("stdio", operator=LOCAL_OPERATOR), "pool_create_agent", order)
+        dispatch.aperform(CONTROL, Caller("stdio", operator=LOCAL_OPERATOR), "pool_create_agent", order)
     )
     assert await asyncio.to_thread(hung.wait, PATIENCE)
     await waiting.in_thread(waiting.WRITERS, partial(create, "ann", cwd=str(tmp_path)))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.planning import directory
 from nexus.planning.toolset import PLANNING
@@ -26,7 +26,7 @@ class Project:
     def body(self, tool: str, /, *, agent: str | None = None, **arguments: Any) -> dict[str, Any]:
         """The envelope of a call."""
         caller = Caller("test", agent_id=agent, connection="test:planning")
-        return runner.run(PLANNING, caller, tool, {"project_root": str(self.root), **arguments})
+        return dispatch.run(PLANNING, caller, tool, {"project_root": str(self.root), **arguments})
 
     def call(self, tool: str, /, *, agent: str | None = None, **arguments: Any) -> Any:
         """The data; the test fails on an error."""

@@ -12,7 +12,7 @@ from inbox.monitoring import Picture
 from nexus.core.apps import needs
 from nexus.core.clock import now
 from nexus.core.contributions import AttentionItem
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.planning.models import Task
 from nexus.planning.toolset import PLANNING
 from tests.conftest import OPERATOR, Call, does
@@ -92,7 +92,7 @@ def test_what_names_no_task_is_refused(nexus: Project, team: None) -> None:
 
 def operates(nexus: Project, tool: str, **arguments: Any) -> dict[str, Any]:
     """The answer to an operator's call about task 1."""
-    return runner.run(PLANNING, OPERATOR, tool, {"project_root": str(nexus.root), "id": 1, **arguments})
+    return dispatch.run(PLANNING, OPERATOR, tool, {"project_root": str(nexus.root), "id": 1, **arguments})
 
 
 def released(nexus: Project) -> Task:

@@ -32,7 +32,7 @@ from handoffs.check_runs import MOST_SHOWN, CheckReceipt, Facts
 from handoffs.models import UNFINISHED, AbstractCheckRun, CheckState
 from inbox.monitoring import Picture
 from nexus.core.clock import now
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.planning import hook
 from nexus.planning.attention import KINDS
 from nexus.planning.models import Task, TaskCheckRun
@@ -68,7 +68,7 @@ def judge(passed: bool, taken: AbstractCheckRun | None = None) -> None:
 
 
 def operates(nexus: Project, name: str, **arguments: Any) -> Any:
-    return runner.run(PLANNING, OPERATOR, name, {"project_root": str(nexus.root), **arguments})
+    return dispatch.run(PLANNING, OPERATOR, name, {"project_root": str(nexus.root), **arguments})
 
 
 def status(nexus: Project, number: int = 1) -> str:

@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from coordination.comments import MOST_SHOWN
 from nexus.core.clock import now
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.planning.models import Issue, Plan, PlanComment
 from nexus.planning.services import comments
 from nexus.planning.toolset import PLANNING
@@ -22,7 +22,7 @@ from tests.planning.conftest import Project
 
 
 def operates(nexus: Project, name: str, **arguments: Any) -> Any:
-    return runner.run(PLANNING, OPERATOR, name, {"project_root": str(nexus.root), **arguments})
+    return dispatch.run(PLANNING, OPERATOR, name, {"project_root": str(nexus.root), **arguments})
 
 
 def does(nexus: Project, name: str, **arguments: Any) -> Any:
@@ -43,7 +43,7 @@ def test_all_drafts_become_one_message_whose_comments_are_answered(planned: Proj
     on_issue = does(planned, "plan_comment_add", issue_id=1, text="Why not sha512?")
     on_all = does(planned, "plan_comment_add", text="Too long.")
     gone = does(planned, "plan_comment_add", text="Never mind.")["comment_id"]
-    assert runner.run(PLANNING, OPERATOR, "plan_comment_remove", {"comment_id": gone})["ok"]
+    assert dispatch.run(PLANNING, OPERATOR, "plan_comment_remove", {"comment_id": gone})["ok"]
     assert planned.call("plan_comments", agent="ana")["comments"] == [], "drafts are the operators'"
     before = len(mail_of(call, "ana"))
 
@@ -55,14 +55,14 @@ def test_all_drafts_become_one_message_whose_comments_are_answered(planned: Proj
     assert f"1. {on_issue['comment_id']}, about issue 1\n{quote}\nolga: Why not sha512?" in message["body"]
     assert f"2. {on_all['comment_id']}, about all of it\nolga: Too long." in message["body"]
     said = {"comment_id": on_issue["comment_id"], "outcome": "declined", "words": "It is slower."}
-    other = runner.run(PLANNING, LOCAL, "plan_comment_answer", {**said, "agent_id": "bob"})
+    other = dispatch.run(PLANNING, LOCAL, "plan_comment_answer", {**said, "agent_id": "bob"})
     assert other["error"]["code"] == "NOT_OWNER"
-    assert runner.run(PLANNING, LOCAL, "plan_comment_answer", {**said, "agent_id": "ana"})["ok"]
+    assert dispatch.run(PLANNING, LOCAL, "plan_comment_answer", {**said, "agent_id": "ana"})["ok"]
     rows = planned.call("plan_comments")["comments"]
     assert [(row["outcome"], row["words"]) for row in rows] == [("declined", "It is slower."), (None, "")]
     assert operates(planned, "plan_comments_send")["error"]["code"] == "INVALID_TRANSITION"
     sent = {"comment_id": on_all["comment_id"]}
-    assert runner.run(PLANNING, OPERATOR, "plan_comment_remove", sent)["error"]["code"] == "INVALID_TRANSITION"
+    assert dispatch.run(PLANNING, OPERATOR, "plan_comment_remove", sent)["error"]["code"] == "INVALID_TRANSITION"
 
 
 def test_it_goes_to_whom_an_operator_names_if_nobody_holds_the_plan(nexus: Project, team: None) -> None:
@@ -138,7 +138,7 @@ def test_an_issues_page_takes_comments_and_shows_the_answers(planned: Project, b
     text = shown(browser.post("/admin/act/", {**send, "asked": "1", "agent_id": ""}, follow=True))
     assert "“Parser” was sent the comments" in text
     said = {"comment_id": PlanComment.objects.get().pk, "agent_id": "ana", "outcome": "done", "words": "Said why."}
-    assert runner.run(PLANNING, LOCAL, "plan_comment_answer", said)["ok"]
+    assert dispatch.run(PLANNING, LOCAL, "plan_comment_answer", said)["ok"]
     text = shown(browser.get(page))
     assert "done" in text and "Said why." in text
 

@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from coordination.models import Event, Workspace
-from nexus.core.operations import outside, runner
+from nexus.core.operations import dispatch, outside
 from nexus.planning.models import Cycle, Issue, Plan, Task
 from nexus.planning.toolset import PLANNING
 from tests.conftest import OPERATOR
@@ -232,7 +232,7 @@ def test_it_closes_the_cycle_after_asking_and_once(project: Project, browser: Br
 
 def run_edit(project: Project, **arguments: Any) -> dict[str, Any]:
     """An operator's edit of a task beside the pages."""
-    return runner.run(PLANNING, OPERATOR, "task_edit", {"project_root": str(project.root), **arguments})
+    return dispatch.run(PLANNING, OPERATOR, "task_edit", {"project_root": str(project.root), **arguments})
 
 
 def test_it_lets_operators_alone_edit_tasks(project: Project) -> None:

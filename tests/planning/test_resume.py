@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.planning import edits, state
 from nexus.planning.edits import Edit
@@ -174,7 +174,7 @@ def test_it_says_whom_to_resume_for_a_task(nexus: Project) -> None:
     nexus.task(owner="engineer", owner_reuse_policy="resume")
     assert nexus.call("resume_decide", id=2)["agent_id"] == "e2"
     asked = {"project_root": str(nexus.root), "id": 2, "agent": "tester"}
-    assert runner.run(PLANNING, Caller("test"), "resume_decide", asked)["data"]["decision"] == "fresh"
+    assert dispatch.run(PLANNING, Caller("test"), "resume_decide", asked)["data"]["decision"] == "fresh"
 
 
 def test_it_takes_the_files_that_a_task_names_for_its_own(nexus: Project) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.reservations.selectors import compared_by
 from nexus.reservations.toolset import FILES
@@ -23,7 +23,7 @@ class Project:
         """The envelope of a call."""
         named = {"project_root": str(self.root), **arguments} if verb != "end" else arguments
         operator = "ada" if verb in ("end", "list") else self.operator
-        return runner.run(FILES, Caller("test", operator=operator, connection="test:files"), f"files_{verb}", named)
+        return dispatch.run(FILES, Caller("test", operator=operator, connection="test:files"), f"files_{verb}", named)
 
     def call(self, verb: str, /, **arguments: Any) -> Any:
         """The data; the test fails on an error."""

@@ -18,7 +18,7 @@ from nexus.core.apps import needs
 from nexus.core.clock import now
 from nexus.core.contributions import AttentionItem
 from nexus.core.operations.caller import Caller
-from nexus.core.operations.runner import run
+from nexus.core.operations.dispatch import run
 from nexus.reservations import attention
 from nexus.reservations.models import Reservation
 from nexus.reservations.services import MOST_REFUSED

@@ -339,7 +339,7 @@ def test_it_is_ended_by_an_operator_and_its_holder_is_told(shop: Project, call: 
 
 
 def test_it_lists_reservations_for_operators_alone(shop: Project) -> None:
-    from nexus.core.operations import runner
+    from nexus.core.operations import dispatch
     from nexus.core.operations.caller import Caller
     from nexus.reservations.toolset import FILES
 
@@ -352,7 +352,7 @@ def test_it_lists_reservations_for_operators_alone(shop: Project) -> None:
     assert shop.call("list", agent_id="bob")["reservations"] == []
     for verb in ("files_list", "files_end"):
         arguments = {"reservation_id": "rsv_0"} if verb == "files_end" else {}
-        assert runner.run(FILES, Caller("test"), verb, arguments)["error"]["code"] == "NOT_OWNER"
+        assert dispatch.run(FILES, Caller("test"), verb, arguments)["error"]["code"] == "NOT_OWNER"
 
 
 @pytest.mark.usefixtures("committed")

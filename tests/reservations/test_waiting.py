@@ -16,7 +16,7 @@ from coordination.models import Event
 from coordination.toolset import run
 from nexus.core import waiting
 from nexus.core.clock import now
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.reservations import patterns, services
 from nexus.reservations.models import Reservation
@@ -44,7 +44,7 @@ def yard(tmp_path: Path) -> Project:
 def waits(project: Project, *paths: str, agent: str = "bob", **more: Any) -> asyncio.Task[dict[str, Any]]:
     """Start a call that waits."""
     asked = {"project_root": str(project.root), "agent_id": agent, "paths": list(paths), "timeout_seconds": LONG}
-    return asyncio.create_task(runner.arun(FILES, Caller("test"), "files_reserve", {**asked, **more}))
+    return asyncio.create_task(dispatch.arun(FILES, Caller("test"), "files_reserve", {**asked, **more}))
 
 
 async def test_it_waits_until_the_files_are_free(yard: Project) -> None:
@@ -118,7 +118,7 @@ async def test_a_file_is_compared_with_globs_where_nobody_waits(
         return patterns.overlap(one, other)
 
     monkeypatch.setattr("nexus.reservations.selectors.overlap", overlap)
-    await runner.arun(FILES, Caller("test"), name, {"project_root": str(yard.root), **named})
+    await dispatch.arun(FILES, Caller("test"), name, {"project_root": str(yard.root), **named})
     assert threads == {"nexus-slow"}
 
 
@@ -140,7 +140,7 @@ async def test_what_came_free_is_taken_where_nobody_waits(yard: Project, monkeyp
 
 async def test_what_an_operator_waited_for_is_noted(yard: Project) -> None:
     asked = {"project_root": str(yard.root), "agent_id": "bob", "paths": ["src/app.py"], "timeout_seconds": LONG}
-    call = asyncio.create_task(runner.arun(FILES, Caller("test", operator="ada"), "files_reserve", asked))
+    call = asyncio.create_task(dispatch.arun(FILES, Caller("test", operator="ada"), "files_reserve", asked))
     await parked()
     await in_thread(yard.call, "release", agent_id="ann")
     assert (await call)["ok"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.topics.toolset import TOPICS
 
@@ -23,13 +23,13 @@ class Client:
 
     def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
         """The answer; the test fails on an error."""
-        body = runner.run(TOPICS, self.caller, tool, arguments)
+        body = dispatch.run(TOPICS, self.caller, tool, arguments)
         assert "error" not in body, body
         return body
 
     def refused(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
         """The error of a call that must fail."""
-        body = runner.run(TOPICS, self.caller, tool, arguments)
+        body = dispatch.run(TOPICS, self.caller, tool, arguments)
         assert set(body) == {"error"}, body
         error: dict[str, Any] = body["error"]
         return error

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordination.models import Event
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.topics.models import Peer, Topic, TopicMessage
 from nexus.topics.toolset import TOPICS
 from tests.conftest import examples
@@ -131,7 +131,7 @@ def test_no_arguments_break_a_tool(ann: Client, topic: str, data: st.DataObject)
     tool = data.draw(st.sampled_from(sorted(name for name, one in TOPICS.operations.items() if one.tool)))
     arguments = data.draw(st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=4))
     arguments |= data.draw(st.sampled_from([{}, {"topic_id": topic}, {"topic_id": topic, "agent_name": "cleo"}]))
-    body = runner.run(TOPICS, ann.caller, tool, {**arguments, **({"wait_seconds": 0} if tool == "sync" else {})})
+    body = dispatch.run(TOPICS, ann.caller, tool, {**arguments, **({"wait_seconds": 0} if tool == "sync" else {})})
     assert "error" not in body or body["error"]["code"] in {
         *("INVALID_ARGUMENT", "TOPIC_NOT_FOUND", "AGENT_NOT_JOINED", "AGENT_NAME_IN_USE", "TOPIC_CLOSED")
     }, (tool, arguments, body)

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.topics import connections
 from nexus.topics.models import Peer, TopicMessage
 from nexus.topics.toolset import TOPICS
@@ -79,7 +79,7 @@ class Peers(RuleBasedStateMachine):
         self.topic = self.clients[0].call("topic_create", name="room")["topic_id"]
 
     def call(self, place: int, tool: str, **arguments: Any) -> dict[str, Any]:
-        return runner.run(TOPICS, self.clients[place].caller, tool, {"topic_id": self.topic, **arguments})
+        return dispatch.run(TOPICS, self.clients[place].caller, tool, {"topic_id": self.topic, **arguments})
 
     @rule(place=places, name=names, present=st.sampled_from(["nothing", "its token", "another token"]))
     def join(self, place: int, name: str, present: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mcp_bridge.features import wire
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.replies import Outcome
 from nexus.topics.toolset import REPLY, TOPICS
@@ -15,7 +15,7 @@ from tests.topics.conftest import Client
 
 
 def text(client: Client, tool: str, **arguments: Any) -> str:
-    answer = wire(REPLY, runner.perform(TOPICS, client.caller, tool, arguments))
+    answer = wire(REPLY, dispatch.perform(TOPICS, client.caller, tool, arguments))
     (content,) = answer["content"]
     told: str = content["text"]
     return told
@@ -63,7 +63,7 @@ def test_every_answer_has_a_text(ann: Client, topic: str) -> None:
 
 
 def test_an_error_is_its_code_and_message_and_the_message_as_text(ann: Client) -> None:
-    answer = wire(REPLY, runner.perform(TOPICS, ann.caller, "sync", {"topic_id": "nowhere"}))
+    answer = wire(REPLY, dispatch.perform(TOPICS, ann.caller, "sync", {"topic_id": "nowhere"}))
     error = answer["structuredContent"]["error"]
     assert answer["isError"] is True and error["code"] == "TOPIC_NOT_FOUND"
     assert answer["content"] == [{"type": "text", "text": error["message"]}]

@@ -27,7 +27,7 @@ from safetensors.numpy import save_file
 
 from nexus.core.background_work import work_forever, work_once
 from nexus.core.clock import now
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.maintenance.findings import FileExamination
 from nexus.topics import maintenance, metrics, search
 from nexus.topics.embedding import background, index, local, source, vectors
@@ -495,10 +495,10 @@ async def test_a_server_indexes_what_is_said_beside_its_requests(
     outbox = [{"content_markdown": "the car is broken"}]
     working = asyncio.create_task(work_forever(EMBEDDING))
     try:
-        await runner.arun(TOPICS, ann.caller, "sync", {"topic_id": topic, "outbox": outbox, "wait_seconds": 0})
+        await dispatch.arun(TOPICS, ann.caller, "sync", {"topic_id": topic, "outbox": outbox, "wait_seconds": 0})
         await asyncio.wait_for(kept.wait(), START_SECONDS)
         asked = {"query": "automobile", "mode": "semantic"}
-        answer = await runner.arun(TOPICS, ann.caller, "messages_search", asked)
+        answer = await dispatch.arun(TOPICS, ann.caller, "messages_search", asked)
     finally:
         working.cancel()
     assert answer["results"][0]["snippet"] == "the car is broken"

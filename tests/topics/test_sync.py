@@ -149,10 +149,10 @@ def test_one_of_two_who_take_a_name_at_once_gets_it() -> None:
     clients = [Client() for _ in range(6)]
 
     def join(client: Client) -> str:
-        from nexus.core.operations import runner
+        from nexus.core.operations import dispatch
         from nexus.topics.toolset import TOPICS
 
-        body = runner.run(TOPICS, client.caller, "topic_join", {"topic_id": topic, "agent_name": "ann"})
+        body = dispatch.run(TOPICS, client.caller, "topic_join", {"topic_id": topic, "agent_name": "ann"})
         return body["error"]["code"] if "error" in body else "ok"
 
     outcomes = at_once([partial(join, client) for client in clients])

@@ -13,7 +13,7 @@ import pytest
 
 from coordination.log.selectors import interest_in
 from nexus.core import waiting
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.topics import services
 from nexus.topics.models import Peer, TopicMessage
 from nexus.topics.toolset import TOPICS
@@ -41,7 +41,7 @@ def room() -> tuple[Client, Client, str]:
 def poll(client: Client, topic: str, **more: Any) -> asyncio.Task[dict[str, Any]]:
     """Start a sync that waits."""
     asked = {"topic_id": topic, "wait_seconds": LONG, **more}
-    return asyncio.create_task(runner.arun(TOPICS, client.caller, "sync", asked))
+    return asyncio.create_task(dispatch.arun(TOPICS, client.caller, "sync", asked))
 
 
 def cursor_of(name: str) -> int:
@@ -80,7 +80,7 @@ async def test_it_waits_as_long_as_the_contract_says_whatever_the_ceiling_of_oth
         return await really(self, seconds)
 
     monkeypatch.setattr(waiting.Parked, "wait", noted)
-    waits = asyncio.create_task(runner.arun(TOPICS, bob.caller, "sync", {"topic_id": topic}))
+    waits = asyncio.create_task(dispatch.arun(TOPICS, bob.caller, "sync", {"topic_id": topic}))
     await parked()
     while not asked:
         await asyncio.sleep(0.001)
@@ -204,10 +204,10 @@ async def test_a_wait_that_meets_a_busy_store_at_its_end_is_answered_all_the_sam
 ) -> None:
     """An error would have the client send its outbox a second time."""
     ann, bob, topic = room
-    monkeypatch.setattr("nexus.core.operations.runner.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("nexus.core.operations.dispatch.time.sleep", lambda seconds: None)
     waits = poll(bob, topic, outbox=[{"content_markdown": "once"}])
     await parked()
-    really, failures = services.sync, iter(range(runner.ATTEMPTS + 1))
+    really, failures = services.sync, iter(range(dispatch.ATTEMPTS + 1))
 
     def busy_at_first(**arguments: Any) -> Any:
         if arguments["agent_name"] == "bob" and next(failures, None) is not None:

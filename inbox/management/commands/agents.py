@@ -16,9 +16,9 @@ from coordination.services import workspaces
 from inbox.monitoring import Inbox, inboxes
 from nexus.core.clock import iso, now
 from nexus.core.database.store import write
+from nexus.core.operations.dispatch import documented
 from nexus.core.operations.errors import invalid
 from nexus.core.operations.replies import Data
-from nexus.core.operations.runner import documented
 from nexus.core.verbs import Option, Verb, VerbsCommand, time
 
 

@@ -18,8 +18,8 @@ from mcp_types import INTERNAL_ERROR, CallToolRequestParams, CallToolResult, Lis
 from nexus.compat.nexus_core.arguments import Refused, checked, kind_of
 from nexus.compat.nexus_core.tools import NEXUS_CORE, words
 from nexus.core.operations.caller import Caller
+from nexus.core.operations.dispatch import aperform
 from nexus.core.operations.errors import NexusError
-from nexus.core.operations.runner import aperform
 from nexus.core.operations.validation import MAX_NODES, unstorable
 
 NAME, VERSION = "nexus-core", "0.21.0"

@@ -46,11 +46,11 @@ from nexus.control.toolset import CONTROL, PREFIX
 from nexus.core.access import ConnectionInfo, Refused, check_place, identify, is_loopback
 from nexus.core.cancellation import while_there
 from nexus.core.limits import COUNTS_VALUES, TooMuch, most_values, values_in, values_outside_texts
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import LOCAL_OPERATOR, Caller, of_its_own, operator_connection
+from nexus.core.operations.dispatch import documented
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.parameters import whole_number
-from nexus.core.operations.runner import documented
 from nexus.core.waiting import AUTHENTICATION, READERS, in_thread
 
 OF_AGENT = frozenset(
@@ -275,7 +275,7 @@ class Endpoint:
             if status in (401, 405):
                 headers = [(b"www-authenticate", b"Bearer") if status == 401 else (b"allow", b"POST")]
         except (DatabaseError, NexusError) as failure:  # from the lookup of the caller, the agent or a login
-            error = runner.documented(failure)
+            error = dispatch.documented(failure)
             status, content = error.code.status, serialize_response(error_response(None, error))
         body = content.encode()
         headers += [(b"content-type", b"application/json")] if body else []  # an empty body is not JSON
@@ -422,7 +422,7 @@ async def _dispatched(request: Request, agent_id: str | None, caller: Caller, in
         caller = await in_thread(AUTHENTICATION, lambda: _narrowed(caller, info))
     except NexusError as error:
         return error_response(request.id, error)
-    outcome = await runner.aperform(CONTROL, caller, name, arguments)
+    outcome = await dispatch.aperform(CONTROL, caller, name, arguments)
     if outcome.error is not None:
         return error_response(request.id, outcome.error)
     return make_success_response(request.id, outcome.data)

@@ -18,8 +18,8 @@ from nexus.control.rpc.agent_stream import AgentState, Follower, Piece, Position
 from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.core.access import ConnectionInfo
 from nexus.core.operations.caller import Caller, of_its_own
+from nexus.core.operations.dispatch import documented
 from nexus.core.operations.errors import Code
-from nexus.core.operations.runner import documented
 from nexus.core.waiting import AUTHENTICATION, READERS, in_thread
 from nexus.core.websocket import Listener
 

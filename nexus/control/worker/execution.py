@@ -37,7 +37,7 @@ from nexus.control.worker import clones
 from nexus.control.worker.store_access import stored
 from nexus.core.clock import now
 from nexus.core.database.store import write
-from nexus.core.operations import runner as operations
+from nexus.core.operations import dispatch as operations
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.registry import TOOLSETS

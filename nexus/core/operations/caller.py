@@ -69,7 +69,7 @@ class Caller:
 
 def operator_behind(caller: Caller) -> str:
     """Return the person behind a call of an operation that OPERATORS_ONLY guards."""
-    assert caller.operator is not None, "the runner lets operators alone come here"
+    assert caller.operator is not None, "the dispatch lets operators alone come here"
     return caller.operator
 
 

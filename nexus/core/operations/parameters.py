@@ -138,7 +138,7 @@ def parameters_schema(params: type[Params], *, accepts_anything: bool = False) -
 
 
 def _short(part: Schema, definitions: dict[str, Schema]) -> Schema:
-    """Return one parameter's schema. That it is not required implies null and a null default; the runner reports
+    """Return one parameter's schema. That it is not required implies null and a null default; the dispatch reports
     bounds."""
     if reference := part.get("$ref"):
         return _short(definitions[reference.rsplit("/", 1)[-1]], definitions)

@@ -17,7 +17,7 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.replies import ENVELOPE, Outcome, Reply, failure, ok
 
@@ -64,7 +64,7 @@ def _documented(exception: Exception) -> tuple[NexusError, int]:
     elif isinstance(exception, APIException):
         code = CODE_OF_STATUS.get(exception.status_code, Code.VALIDATION_ERROR)
         return NexusError(code, str(exception.detail)), exception.status_code
-    error = runner.documented(exception)
+    error = dispatch.documented(exception)
     return error, Outcome(error=error).status
 
 

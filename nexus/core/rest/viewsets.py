@@ -1,6 +1,6 @@
 """The base of the apps' REST resources, with filters, ordering and cursors, and every operation by its name.
 
-Reads are querysets narrowed to what the caller may see; every write is an operation, through the runner.
+Reads are querysets narrowed to what the caller may see; every write is a dispatched operation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rest_framework.viewsets import GenericViewSet
 
 from nexus.core.access import caller_of
 from nexus.core.domain import domain
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import invalid, not_found
 from nexus.core.operations.registry import TOOLSETS, Toolset
@@ -107,7 +107,7 @@ class Endpoint(GenericViewSet[Any]):
 
     def operate(self, name: str, arguments: Mapping[str, Any], success: int = 200) -> Response:
         """Call an operation and answer in its toolset's form; `success` is the status of a result."""
-        outcome = runner.perform(self.toolset, self.caller, name, arguments)
+        outcome = dispatch.perform(self.toolset, self.caller, name, arguments)
         failed = outcome.error is not None
         response = Whole(self.toolset.reply.body(outcome), status=outcome.status if failed else success)
         for name, value in outcome.headers.items():
@@ -197,7 +197,7 @@ async def operation(request: HttpRequest, toolset: str, name: str) -> HttpRespon
             raise UnsupportedMediaType(request.content_type or "")
         if chosen is None:
             raise not_found("toolset", toolset[:200])
-        outcome = await runner.aperform(chosen, caller, name, json_object(request.body))
+        outcome = await dispatch.aperform(chosen, caller, name, json_object(request.body))
         body, status = chosen.reply.body(outcome), outcome.status
         headers |= outcome.headers
     except Exception as error:

@@ -18,7 +18,7 @@ from inbox.models import Delivery
 from nexus.core import apps
 from nexus.core.clock import now
 from nexus.core.contributions import Action, Answerable
-from nexus.core.operations import runner
+from nexus.core.operations import dispatch
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.registry import TOOLSETS
 from nexus.core.operations.replies import ENVELOPE
@@ -105,7 +105,7 @@ def _perform(
         arguments = {**action.arguments(subject), **given}
         if arguments.get("from_agent_id") == OPERATOR_AGENT:
             _be_known(request)
-        outcome = runner.perform(TOOLSETS[action.toolset], caller, action.operation, arguments)
+        outcome = dispatch.perform(TOOLSETS[action.toolset], caller, action.operation, arguments)
         envelope = in_words_of_pages(ENVELOPE.body(outcome))
         if not envelope["ok"]:
             refused.append((subject, envelope["error"]))

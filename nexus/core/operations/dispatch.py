@@ -1,4 +1,4 @@
-"""The runner of operations: every transport passes the arguments of a call to it, and gets an outcome.
+"""The dispatch of operations: every transport passes the arguments of a call to it, and gets an outcome.
 
 It works in this order: fill in what the connection said of itself, validate strictly, check the caller's identity
 against the acting agent, check the operation's guards, call it with a bounded retry while the database is busy. It

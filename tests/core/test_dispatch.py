@@ -244,7 +244,7 @@ def test_it_gives_up_on_a_busy_store_and_says_that_trying_again_helps(
     busy: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr("nexus.core.operations.runner.time.sleep", pauses.append)
+    monkeypatch.setattr("nexus.core.operations.dispatch.time.sleep", pauses.append)
     error = run(LOCAL, "agent_register", {"agent_id": "ann"})["error"]
     assert (error["code"], error["details"]) == ("DB_ERROR", {"retryable": True})
     assert len(pauses) == 2
@@ -256,7 +256,7 @@ def test_it_gives_up_on_a_busy_store_and_says_that_trying_again_helps(
 def test_it_gets_through_when_the_writer_lets_go_in_time(
     busy: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nexus.core.operations.runner.time.sleep", lambda seconds: busy.execute("ROLLBACK"))
+    monkeypatch.setattr("nexus.core.operations.dispatch.time.sleep", lambda seconds: busy.execute("ROLLBACK"))
     assert run(LOCAL, "agent_register", {"agent_id": "ann"})["ok"]
 
 
@@ -271,7 +271,7 @@ def test_it_repeats_nothing_that_was_committed(
 
     once = replace(COORDINATION.operations["agent_register"], params=Params, call=deed, acts_as=None)
     monkeypatch.setitem(COORDINATION.operations, "deed", once)
-    monkeypatch.setattr("nexus.core.operations.runner.time.sleep", lambda seconds: busy.execute("ROLLBACK"))
+    monkeypatch.setattr("nexus.core.operations.dispatch.time.sleep", lambda seconds: busy.execute("ROLLBACK"))
     busy.execute("ROLLBACK")
     error = run(LOCAL, "deed", {})["error"]
     assert (error["code"], error["details"]) == ("DB_ERROR", {"retryable": True})
