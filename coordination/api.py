@@ -62,7 +62,7 @@ def body_of(name: str, *in_path: str) -> dict[str, Any]:
     return schema.body_of(COORDINATION.find(name), *in_path)
 
 
-class Endpoint(viewsets.Endpoint):
+class BusEndpoint(viewsets.Endpoint):
     """A path of the bus."""
 
     toolset = COORDINATION
@@ -307,7 +307,7 @@ class Events(Resource):
         return selectors.profile_of(self.caller.agent_id), now()
 
 
-class Capabilities(Endpoint):
+class Capabilities(BusEndpoint):
     """Every advertised capability with the agents that have it."""
 
     @extend_schema(
@@ -327,7 +327,7 @@ class Capabilities(Endpoint):
         return Response(page_of(rows[:limit], cursor))
 
 
-class Settings(Endpoint):
+class Settings(BusEndpoint):
     """The settings in force. What a flag or a variable pins is shown so and refuses edits."""
 
     @extend_schema(responses={200: answer_of("settings_list")})

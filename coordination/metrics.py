@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from nexus.core.apps import nexus_apps
 from nexus.core.clock import now
-from nexus.core.contributions import Window
+from nexus.core.contributions import SampleWindow
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -81,7 +81,7 @@ class Histograms:
             for figure in all_figures():
                 histogram = self._histograms.setdefault(figure.name, Histogram(figure))
                 seen = self._seen.get(figure.name, set())
-                samples = figure.samples(Window(since, moment + LATE, AT_ONCE))
+                samples = figure.samples(SampleWindow(since, moment + LATE, AT_ONCE))
                 if self._looked is not None:
                     for sample in samples:
                         if sample.key not in seen:

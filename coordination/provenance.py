@@ -55,7 +55,7 @@ OnBehalfOf = Annotated[
 NAME_LENGTH = 80  # characters of a name that are quoted
 
 
-class Written(Protocol):
+class Authored(Protocol):
     """A message or a handoff."""
 
     from_agent_id: str
@@ -82,7 +82,7 @@ def roles_of(agent_ids: Collection[str]) -> Mapping[str, str]:
     return {agent_id: role for agent_id, role in known.values_list("pk", "role") if role}
 
 
-def on_behalf_of(written: Iterable[Written]) -> Behalf:
+def on_behalf_of(written: Iterable[Authored]) -> Behalf:
     """Return on whose behalf agents of the pool wrote, in words, for all that is `written` at once.
 
     Only a key proves that it was the agent of the pool: whoever else uses its name does not act for its starter.
@@ -93,7 +93,7 @@ def on_behalf_of(written: Iterable[Written]) -> Behalf:
     return {sender: behalf_in_words(found) for app in nexus_apps() for sender, found in app.starters(senders).items()}
 
 
-def provenance_row(written: Written, behalf: Behalf = NOBODY) -> dict[str, str]:
+def provenance_row(written: Authored, behalf: Behalf = NOBODY) -> dict[str, str]:
     """Return the fields `from_proof` and `on_behalf_of` of a message or a handoff, those that have a value."""
     proven = written.proof == Proof.KEY
     starter = behalf.get((written.from_agent_id, written.created_at)) if proven else None

@@ -344,7 +344,7 @@ def eligible_agents(
     return [agent for agent in agents if any(_admits(part, agent) for part in parts)]
 
 
-class Named(NamedTuple):
+class TargetNames(NamedTuple):
     """The ids, roles and capabilities that a target names. An agent that it admits has at least one of them."""
 
     ids: set[str]
@@ -352,9 +352,9 @@ class Named(NamedTuple):
     capabilities: set[str]
 
 
-def named_by(target: Target | None, *, created_at: datetime, now: datetime) -> Named | None:
+def named_by(target: Target | None, *, created_at: datetime, now: datetime) -> TargetNames | None:
     """Return what the parts of a target that are in force name; None where a part names nobody."""
-    named = Named(set(), set(), set())
+    named = TargetNames(set(), set(), set())
     for part in [{"strategy": Strategy.BROADCAST}] if target is None else _parts(target, created_at, now):
         match part["strategy"]:
             case Strategy.DIRECT | Strategy.DIRECT_WITH_FALLBACK:

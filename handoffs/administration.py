@@ -64,7 +64,7 @@ class HandoffPage(TypedDict):
 
 
 class ReadHandoff(KnownHandoff, Checked):
-    outcome: selectors.Outcome | None
+    outcome: selectors.HandoffOutcome | None
     remarks: list[RemarkRow]
 
 

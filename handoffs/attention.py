@@ -16,7 +16,7 @@ from coordination.routing import Strategy, Target, describe, eligible_agents
 from handoffs import verifiers
 from handoffs.debts import PATIENCE
 from handoffs.events import titles
-from handoffs.lifecycle import STEPS, Part
+from handoffs.lifecycle import STEPS, Party
 from handoffs.models import (
     HELD,
     STREAM,
@@ -28,7 +28,7 @@ from handoffs.models import (
 )
 from inbox.monitoring import Picture
 from nexus.core.clock import iso
-from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
+from nexus.core.contributions import Action, AttentionItem, AttentionKind, Items
 
 RECENT = timedelta(days=1)  # since a deadline passed: who has not offered the work again by then does not want to
 UNTAKEN = timedelta(minutes=10)  # without progress on an open handoff, although an agent may take it
@@ -36,7 +36,7 @@ EXAMINED = 200  # open handoffs looked at, the oldest
 NAMED = 3  # agents, or debts of one, that a line names
 
 
-class Verdict(NamedTuple):
+class UnclaimedReason(NamedTuple):
     """The reason why nobody claims an open handoff."""
 
     handoff: Handoff
@@ -44,20 +44,20 @@ class Verdict(NamedTuple):
     ever: bool  # whether some agent might yet
 
 
-def _submitted(picture: Picture, each: int) -> Found:
+def _submitted(picture: Picture, each: int) -> Items:
     """Find submitted handoffs that an operator must decide about, and those that nobody else decided about in time."""
     rows = _rows(picture, HandoffStatus.SUBMITTED).select_related("workspace")
     found, or_more = verifiers.for_person(CheckRun, "handoff", rows, picture)
     needs = [AttentionItem(row.title, why, row.pk, since=row.since) for row, why in found[:each]]
-    return Found(len(found), needs, or_more)
+    return Items(len(found), needs, or_more)
 
 
-def _blocked(picture: Picture, each: int) -> Found:
+def _blocked(picture: Picture, each: int) -> Items:
     rows = _rows(picture, HandoffStatus.BLOCKED).filter(lease_expires_at__gte=picture.moment)
     return _find_items(rows, each, lambda row: f"{row.claimed_by} cannot go on: {(row.blocked_reason or '')[:300]}")
 
 
-def _lapsed(picture: Picture, each: int) -> Found:
+def _lapsed(picture: Picture, each: int) -> Items:
     """Find handoffs whose lease expired and that nobody has claimed since."""
     lapsed = Handoff.objects.lapsed(picture.moment)
     if picture.workspace:
@@ -78,7 +78,7 @@ def _lapsed(picture: Picture, each: int) -> Found:
         if (event := last.get(row.pk)) is not None and event.type == "handoff.expired"
     ]
     needs = unrecorded + recorded
-    return Found(len(needs), needs[:each], or_more=len(picture.once(_open)) == EXAMINED)
+    return Items(len(needs), needs[:each], or_more=len(picture.once(_open)) == EXAMINED)
 
 
 def _overdue(picture: Picture) -> list[Debt]:
@@ -89,7 +89,7 @@ def _away(picture: Picture) -> set[str]:
     return {state.agent_id for state in picture.agents if state.presence is Presence.OFFLINE}
 
 
-def _idle(picture: Picture, each: int) -> Found:
+def _idle(picture: Picture, each: int) -> Items:
     """Find handoffs whose holders do nothing, present or not. A blocked one is listed as that."""
     held = {debt.identifier: debt for debt in picture.once(_overdue) if debt.kind == "handoff"}
     blocked = Handoff.objects.filter(pk__in=list(held), status=HandoffStatus.BLOCKED) if held else ()
@@ -105,7 +105,7 @@ def _idle(picture: Picture, each: int) -> Found:
         for handoff_id, debt in held.items()
         if handoff_id not in elsewhere
     ]
-    return Found(len(needs), needs[:each])
+    return Items(len(needs), needs[:each])
 
 
 def debtors(picture: Picture) -> Mapping[str, Sequence[Debt]]:
@@ -116,13 +116,13 @@ def debtors(picture: Picture) -> Mapping[str, Sequence[Debt]]:
     return {agent_id: list(its) for agent_id, its in groupby(there, key=lambda debt: debt.agent_id)}
 
 
-def _debts(picture: Picture, each: int) -> Found:
+def _debts(picture: Picture, each: int) -> Items:
     found = picture.once(debtors)
     needs = [
         AttentionItem(f"{agent_id} owes and does nothing", _owed(its), agent_id, since=its[0].since)
         for agent_id, its in list(found.items())[:each]
     ]
-    return Found(len(found), needs)
+    return Items(len(found), needs)
 
 
 def _owed(owed: Sequence[Debt]) -> str:
@@ -131,7 +131,7 @@ def _owed(owed: Sequence[Debt]) -> str:
     return "; ".join([*names, f"{len(owed) - NAMED} more"] if len(owed) > NAMED else names)
 
 
-def _missed(picture: Picture, each: int) -> Found:
+def _missed(picture: Picture, each: int) -> Items:
     may_be = (HandoffStatus.EXPIRED, HandoffStatus.OPEN, *HELD)  # as it is stored
     missed = _here(picture, Handoff.objects.in_state(HandoffStatus.EXPIRED, picture.moment)).filter(status__in=may_be)
     rows = _light(missed).filter(deadline_at__gte=picture.moment - RECENT).order_by("deadline_at")
@@ -144,24 +144,24 @@ def _missed(picture: Picture, each: int) -> Found:
         for row in found
         if row.pk not in done
     ]  # fmt: skip
-    return Found(len(needs), needs[:each], or_more=len(found) == EXAMINED)
+    return Items(len(needs), needs[:each], or_more=len(found) == EXAMINED)
 
 
-def _orphans(picture: Picture, each: int) -> Found:
+def _orphans(picture: Picture, each: int) -> Items:
     return _untakeable(picture, each, ever=False)
 
 
-def _untaken(picture: Picture, each: int) -> Found:
+def _untaken(picture: Picture, each: int) -> Items:
     return _untakeable(picture, each, ever=True)
 
 
-def _untakeable(picture: Picture, each: int, *, ever: bool) -> Found:
+def _untakeable(picture: Picture, each: int, *, ever: bool) -> Items:
     these = [verdict for verdict in picture.once(_verdicts) if verdict.ever is ever]
     needs = [AttentionItem(row.title, why, row.pk, since=row.updated_at) for row, why, _ in these[:each]]
-    return Found(len(these), needs, or_more=len(picture.once(_open)) == EXAMINED)
+    return Items(len(these), needs, or_more=len(picture.once(_open)) == EXAMINED)
 
 
-def _verdicts(picture: Picture) -> list[Verdict]:
+def _verdicts(picture: Picture) -> list[UnclaimedReason]:
     """Return the open handoffs that nobody claims, oldest first, each with the reason. Each distinct target is
     compared with the agents once, however many handoffs have it."""
     profiles = [state.agent.profile for state in picture.agents]
@@ -175,14 +175,14 @@ def _verdicts(picture: Picture) -> list[Verdict]:
             admitted[key] = [agent.agent_id for agent in these]
         may = admitted[key]
         if not may:
-            verdicts.append(Verdict(row, _why_nobody(row.target), False))
+            verdicts.append(UnclaimedReason(row, _why_nobody(row.target), False))
         elif row.updated_at <= picture.moment - UNTAKEN:  # it may have been given to another since
             if away.issuperset(may):
                 verdicts.append(
-                    Verdict(row, f"{_comma_separated(may)} {'is' if len(may) == 1 else 'are'} offline", True)
+                    UnclaimedReason(row, f"{_comma_separated(may)} {'is' if len(may) == 1 else 'are'} offline", True)
                 )
             elif row.target["strategy"] == Strategy.DIRECT:
-                verdicts.append(Verdict(row, f"{may[0]} has not taken it", True))
+                verdicts.append(UnclaimedReason(row, f"{may[0]} has not taken it", True))
     return verdicts
 
 
@@ -239,13 +239,13 @@ def _light(rows: HandoffQuerySet) -> HandoffQuerySet:
     return rows.defer("payload", "result")
 
 
-def _find_items(rows: HandoffQuerySet, each: int, said: Callable[[Handoff], str]) -> Found:
+def _find_items(rows: HandoffQuerySet, each: int, said: Callable[[Handoff], str]) -> Items:
     count = rows.count()
     shown = rows[:each] if count else []
-    return Found(count, [AttentionItem(row.title, said(row), row.pk, since=row.updated_at) for row in shown])
+    return Items(count, [AttentionItem(row.title, said(row), row.pk, since=row.updated_at) for row in shown])
 
 
-def _kind(name: str, title: str, icon: str, rank: int, find: Callable[[Picture, int], Found], *actions: str,
+def _kind(name: str, title: str, icon: str, rank: int, find: Callable[[Picture, int], Items], *actions: str,
           command: str = "nexus handoffs") -> AttentionKind:  # fmt: skip
     return AttentionKind(name, title, icon, rank, find, page="handoff", actions=actions, command=command)
 
@@ -319,4 +319,4 @@ def possible(status: str) -> list[Action]:
     """Return the actions that an operator can take on a handoff in a state."""
     by_name = {action.operation: action for action in ACTIONS}
     steps = ((operation, STEPS.get((verb, status))) for verb, operation in VERBS.items())
-    return [by_name[operation] for operation, step in steps if step is not None and Part.OPERATOR in step.who]
+    return [by_name[operation] for operation, step in steps if step is not None and Party.OPERATOR in step.who]

@@ -101,14 +101,14 @@ class Check(NamedTuple):
     network: bool = False
 
 
-class Found(NamedTuple):
+class ProjectChecks(NamedTuple):
     """The checks of a project's `nexus.toml`, by name, and the digest by which an operator approves them."""
 
     checks: Mapping[str, Check]
     digest: str
 
 
-def read(root: str) -> Found:
+def read(root: str) -> ProjectChecks:
     """Read the checks in a project's `nexus.toml`. Raises NOT_FOUND where it has no such file (a link or a pipe is
     none), and VALIDATION_ERROR."""
     content = beginning(os.path.join(root, FILE), LARGEST + 1)
@@ -124,7 +124,7 @@ def read(root: str) -> Found:
         raise invalid(f"`checks` in {FILE} must be a table of at most {MOST} checks. {HOW}", field=FILE)
     checks = {name: _check(name, value) for name, value in table.items()}
     text = json.dumps({name: check._asdict() for name, check in checks.items()}, sort_keys=True)
-    return Found(checks, hashlib.sha256(text.encode()).hexdigest())
+    return ProjectChecks(checks, hashlib.sha256(text.encode()).hexdigest())
 
 
 def _check(name: str, value: Any) -> Check:
@@ -196,7 +196,7 @@ def approved(workspace_id: str, root: str) -> Approved:
     return Approved(found.checks, "" if found.checks else f"{review.reviewed_by} approved a {FILE} without checks.")
 
 
-def approve(*, project_root: str, digest: str, operator: str) -> Found:
+def approve(*, project_root: str, digest: str, operator: str) -> ProjectChecks:
     """Approve the checks of a project as they stand in its file. What waits for them is due at once.
 
     Raises WORKSPACE_UNRESOLVED, the errors of `read`, and VALIDATION_ERROR where the file has another digest now.

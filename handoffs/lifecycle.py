@@ -37,7 +37,7 @@ class HandoffCode(ErrorCode):
     NOT_ELIGIBLE_TO_CLAIM = "NOT_ELIGIBLE_TO_CLAIM", 403, "The target does not admit this agent, or not yet."
 
 
-class Part(StrEnum):
+class Party(StrEnum):
     """What an agent is to a handoff."""
 
     CLAIMANT = "its claimant"
@@ -47,37 +47,37 @@ class Part(StrEnum):
     OPERATOR = "an operator"
 
 
-class Step(NamedTuple):
+class Transition(NamedTuple):
     """Where a verb leads and who may take it. A claim depends on the target instead."""
 
     to: str
-    who: frozenset[Part]
+    who: frozenset[Party]
 
 
 HELD = ("CLAIMED", "IN_PROGRESS", "BLOCKED")
-_holder = frozenset({Part.CLAIMANT})
-_holder_or_operator = frozenset({Part.CLAIMANT, Part.OPERATOR})
-_verifier = frozenset({Part.VERIFIER, Part.OPERATOR})
-_operator = frozenset({Part.OPERATOR})
+_holder = frozenset({Party.CLAIMANT})
+_holder_or_operator = frozenset({Party.CLAIMANT, Party.OPERATOR})
+_verifier = frozenset({Party.VERIFIER, Party.OPERATOR})
+_operator = frozenset({Party.OPERATOR})
 
-STEPS: Mapping[tuple[str, str], Step] = {
-    ("claim", "OPEN"): Step("CLAIMED", frozenset()),
-    ("reject", "OPEN"): Step("REJECTED", frozenset({Part.TARGET})),
-    ("cancel", "OPEN"): Step("CANCELLED", frozenset({Part.CREATOR, Part.OPERATOR})),
-    **{("start", held): Step("IN_PROGRESS", _holder) for held in HELD},
-    **{("block", held): Step("BLOCKED", _holder) for held in HELD},
-    **{("extend", held): Step(held, _holder_or_operator) for held in HELD},
-    **{("complete", held): Step("COMPLETED", _holder) for held in HELD},
-    **{("submit", held): Step("SUBMITTED", _holder) for held in HELD},
-    **{("reject", held): Step("REJECTED", _holder) for held in HELD},
-    ("accept", "SUBMITTED"): Step("COMPLETED", _verifier),
-    ("return", "SUBMITTED"): Step("CLAIMED", _verifier),
-    **{("release", held): Step("OPEN", _operator) for held in HELD},
-    **{("hand", held): Step("CLAIMED", _operator) for held in HELD},
-    **{("reassign", live): Step("OPEN", _operator) for live in ("OPEN", *HELD)},
-    **{("reoffer", ended): Step(ended, _operator) for ended in ("REJECTED", "CANCELLED", "EXPIRED")},
+STEPS: Mapping[tuple[str, str], Transition] = {
+    ("claim", "OPEN"): Transition("CLAIMED", frozenset()),
+    ("reject", "OPEN"): Transition("REJECTED", frozenset({Party.TARGET})),
+    ("cancel", "OPEN"): Transition("CANCELLED", frozenset({Party.CREATOR, Party.OPERATOR})),
+    **{("start", held): Transition("IN_PROGRESS", _holder) for held in HELD},
+    **{("block", held): Transition("BLOCKED", _holder) for held in HELD},
+    **{("extend", held): Transition(held, _holder_or_operator) for held in HELD},
+    **{("complete", held): Transition("COMPLETED", _holder) for held in HELD},
+    **{("submit", held): Transition("SUBMITTED", _holder) for held in HELD},
+    **{("reject", held): Transition("REJECTED", _holder) for held in HELD},
+    ("accept", "SUBMITTED"): Transition("COMPLETED", _verifier),
+    ("return", "SUBMITTED"): Transition("CLAIMED", _verifier),
+    **{("release", held): Transition("OPEN", _operator) for held in HELD},
+    **{("hand", held): Transition("CLAIMED", _operator) for held in HELD},
+    **{("reassign", live): Transition("OPEN", _operator) for live in ("OPEN", *HELD)},
+    **{("reoffer", ended): Transition(ended, _operator) for ended in ("REJECTED", "CANCELLED", "EXPIRED")},
 }
-OWNED = {"cancel": frozenset({Part.CREATOR, Part.OPERATOR})}  # asked for its owner before the state, as documented
+OWNED = {"cancel": frozenset({Party.CREATOR, Party.OPERATOR})}  # asked for its owner before the state, as documented
 HINTS = {
     **dict.fromkeys(HELD, "It is its claimant's to resolve, until the lease lapses."),
     "OPEN": "handoff_claim takes it.",
@@ -101,7 +101,7 @@ def state_at(*, status: str, lease_expires_at: datetime | None, deadline_at: dat
     return status
 
 
-def step(verb: str, status: str, parts: Set[Part]) -> str:
+def step(verb: str, status: str, parts: Set[Party]) -> str:
     """Return the state that a verb leads to for an agent with these parts.
 
     Raises INVALID_TRANSITION where the state has no such step, then NOT_OWNER; `cancel` checks the two the other
@@ -122,7 +122,7 @@ def step(verb: str, status: str, parts: Set[Part]) -> str:
     return to
 
 
-def _not_owner(verb: str, who: Set[Part]) -> NexusError:
+def _not_owner(verb: str, who: Set[Party]) -> NexusError:
     return NexusError(Code.NOT_OWNER, f"Only {' or '.join(sorted(who))} may {verb} this handoff.")
 
 

@@ -12,7 +12,7 @@ from coordination.log.selectors import ids_within
 from coordination.models import Event, Workspace
 from coordination.routing import Strategy, stored_strategy
 from handoffs.models import LIVE, Handoff, HandoffStatus
-from nexus.core.contributions import Figure, Sample, Window, gauge
+from nexus.core.contributions import Figure, Sample, SampleWindow, gauge
 from nexus.core.database.functions import Lasted
 
 
@@ -22,7 +22,7 @@ def collect() -> Iterator[Metric]:
     yield gauge("nexus_handoffs", "Handoffs that are not finished.", "status", counted, LIVE)
 
 
-def _claimed(window: Window) -> list[Sample]:
+def _claimed(window: SampleWindow) -> list[Sample]:
     """Sample the time from creation to the first claim, for first claims within the window."""
     first, beyond = ids_within(window.since, window.until)
     claims = Event.objects.filter(type="handoff.claimed")
@@ -39,7 +39,7 @@ def _claimed(window: Window) -> list[Sample]:
     return [Sample(str(event_id), stored_strategy(target), _length(waited)) for event_id, target, waited in found]
 
 
-def _done(window: Window) -> list[Sample]:
+def _done(window: SampleWindow) -> list[Sample]:
     """Sample the time from creation to completion or acceptance within the window."""
     done = Handoff.objects.filter(
         workspace__in=Workspace.objects.values("pk"),

@@ -36,7 +36,7 @@ from handoffs.steps import By
 from nexus.core.clock import iso, now
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
-from nexus.core.operations.parameters import MAX_INTEGER, Id, Limit, Params, Shown, Terse, Time, parse_cursor
+from nexus.core.operations.parameters import MAX_INTEGER, Id, Limit, Params, ShownAs, Terse, Time, parse_cursor
 from nexus.core.operations.registry import Wait
 from nexus.core.waiting import Interest
 
@@ -130,7 +130,9 @@ class HandoffCreate(Params):
             description="Who may see it. public: all agents of the workspace; else only those that the target admits."
         ),
     ]
-    payload: Annotated[Any, Shown(TEXT), Field(description="The work: a string, or any JSON kept as its text.")] = None
+    payload: Annotated[Any, ShownAs(TEXT), Field(description="The work: a string, or any JSON kept as its text.")] = (
+        None
+    )
     title: Annotated[
         str | None,
         Field(min_length=1, max_length=MAX_TITLE, description="One line; default: the first line of the work."),
@@ -325,7 +327,7 @@ def handoff_claim(p: HandoffClaim, caller: Caller) -> ClaimedHandoff:
 
 class HandoffComplete(HandoffStep):
     result: Annotated[
-        Any, Shown({"type": "string"}), Field(description="The outcome: a string, or any JSON kept as its text.")
+        Any, ShownAs({"type": "string"}), Field(description="The outcome: a string, or any JSON kept as its text.")
     ] = None
 
 
@@ -448,13 +450,13 @@ class MyHandoff(TypedDict):
     blocked_reason: str | None
 
 
-class Mine(TypedDict):
+class MyHandoffs(TypedDict):
     handoffs: list[MyHandoff]
     owes: Annotated[list[DebtRow], Field(description="What else you owe: mail, tasks, verdicts, answers.")]
 
 
 @operation(HandoffMine, *IN_WORKSPACE, Code.NOT_OWNER, acts_as="agent_id", read_only=True)
-def handoff_mine(p: HandoffMine, caller: Caller) -> Mine:
+def handoff_mine(p: HandoffMine, caller: Caller) -> MyHandoffs:
     """What you hold, and what else you owe."""
     moment = now()
     workspace_id = None if p.project_root is None else workspaces.locate(p.project_root).workspace_id

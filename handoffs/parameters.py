@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from handoffs.lifecycle import VERIFIER_KINDS
-from nexus.core.operations.parameters import Shown, Terse
+from nexus.core.operations.parameters import ShownAs, Terse
 
 _TEXT = {"type": "string"}
 _SHOWN = {"anyOf": [_TEXT, {
@@ -16,7 +16,7 @@ _SHOWN = {"anyOf": [_TEXT, {
 
 Verifier = Annotated[
     Any,
-    Shown(_SHOWN),
+    ShownAs(_SHOWN),
     Field(
         description='Who accepts the result: "creator" (the default with criteria), "operator" or agents: '
         '{"role":"…"}; never who did it.'

@@ -66,7 +66,7 @@ def on_handoff(
 def next_status(verb: str, handoff: Handoff, by: By, moment: datetime) -> str:
     """Return the status that a verb leads to. Raises STALE_CLAIM, INVALID_TRANSITION, NOT_OWNER."""
     if by.operator:
-        return lifecycle.step(verb, handoff.status, {lifecycle.Part.OPERATOR})
+        return lifecycle.step(verb, handoff.status, {lifecycle.Party.OPERATOR})
     return remarks.step(verb, handoff, by.agent_id, moment, by.claim_epoch)
 
 

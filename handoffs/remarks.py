@@ -17,13 +17,13 @@ MOST_LATE = 10  # late results that one handoff keeps
 ADVICE = "handoff_extend keeps a claim for longer than the signs of life that renew it."
 
 
-class Lost(NamedTuple):
+class LostClaim(NamedTuple):
     """A claim that an agent has lost."""
 
     lapsed_at: str | None  # None where its lease did not lapse
 
 
-class Kept(Enum):
+class Stored(Enum):
     """Whether a remark was kept, as the end of a sentence."""
 
     NEW = "is kept with the handoff as a remark"
@@ -31,36 +31,36 @@ class Kept(Enum):
     NO = f"is not kept: there are {MOST_LATE} late results already"
 
 
-def lost_claim(handoff: Handoff, agent_id: str, claim_epoch: int | None = None) -> Lost | None:
+def lost_claim(handoff: Handoff, agent_id: str, claim_epoch: int | None = None) -> LostClaim | None:
     """Return the claim that an agent had on a handoff and lost, its latest or the one of an epoch; None where it still
     has it, settled it, or never had one."""
     if handoff.claimed_by == agent_id and claim_epoch in (None, handoff.claim_epoch):
         return None
     events = Event.objects.filter(handoff_id=handoff.handoff_id, type__in=("handoff.claimed", "handoff.expired"))
-    lost: Lost | None = None
+    lost: LostClaim | None = None
     for type, actor, payload in events.order_by("event_id").values_list("type", "actor_agent_id", "payload"):
         if claim_epoch is not None and payload.get("claim_epoch", 0) > claim_epoch:
             break
         if type == "handoff.claimed" and actor == agent_id:
-            lost = Lost(None)
+            lost = LostClaim(None)
         elif type == "handoff.expired" and payload.get("claimed_by") == agent_id:
-            lost = Lost(payload.get("lapsed_at"))
+            lost = LostClaim(payload.get("lapsed_at"))
     return lost
 
 
-def keep(handoff: Handoff, agent_id: str, kind: RemarkKind, text: str | None, moment: datetime) -> Kept:
+def keep(handoff: Handoff, agent_id: str, kind: RemarkKind, text: str | None, moment: datetime) -> Stored:
     """Add a remark, unless the handoff has the same one already. Call it inside a transaction."""
     there = Remark.objects.filter(handoff=handoff, kind=kind)
     if there.filter(agent_id=agent_id, text=text).exists():
-        return Kept.AGAIN
+        return Stored.AGAIN
     if kind == RemarkKind.LATE_RESULT and there.count() >= MOST_LATE:
-        return Kept.NO
+        return Stored.NO
     insert(Remark(handoff_id=handoff.handoff_id, agent_id=agent_id, kind=kind, text=text, created_at=moment))
-    return Kept.NEW
+    return Stored.NEW
 
 
 def explained(
-    refusal: NexusError, handoff: Handoff, agent_id: str, lost: Lost, moment: datetime, kept: Kept | None = None
+    refusal: NexusError, handoff: Handoff, agent_id: str, lost: LostClaim, moment: datetime, kept: Stored | None = None
 ) -> NexusError:
     """Explain a refusal to a former holder: what happened, who holds the handoff now, and what to do."""
     status = selectors.state_at(handoff, moment)
@@ -75,7 +75,7 @@ def explained(
     result = f" Your result {kept.value}." if kept else ""
     details = {**refusal.details, "status": status, "lapsed_at": lost.lapsed_at, "claimed_by": handoff.claimed_by}
     if kept:
-        details["kept"] = kept is not Kept.NO
+        details["kept"] = kept is not Stored.NO
     return NexusError(refusal.code, f"{refusal.message} {what}, and {now}.{result} {ADVICE}", details)
 
 

@@ -34,14 +34,14 @@ EXAMINED_AT_ONCE = 2_000  # open handoffs that one look holds against an agent
 
 
 @dataclass(frozen=True)
-class Page:
+class HandoffPage:
     """A page of handoffs; next_cursor is null on the last one."""
 
     handoffs: list[Handoff]
     next_cursor: str | None
 
 
-def available(*, workspace_id: str, agent_id: str, after: int, limit: int, ready_only: bool = False) -> Page:
+def available(*, workspace_id: str, agent_id: str, after: int, limit: int, ready_only: bool = False) -> HandoffPage:
     """Return the open handoffs that an agent may see and claim, oldest first, without those that wait for others;
     `ready_only` leaves out those whose task has unfinished dependencies, too.
 
@@ -105,9 +105,9 @@ def _oldest(lists: Iterable[QuerySet[Handoff]], *, after: int) -> list[Handoff]:
     return [found[event_id] for event_id in sorted(found)[:READ_AT_ONCE]]
 
 
-def _page(found: list[Handoff], next_cursor: str | None) -> Page:
+def _page(found: list[Handoff], next_cursor: str | None) -> HandoffPage:
     page = fitting(found, lambda handoff: len(handoff.payload or ""))
-    return Page(page, next_cursor if len(page) == len(found) else str(page[-1].created_event_id))
+    return HandoffPage(page, next_cursor if len(page) == len(found) else str(page[-1].created_event_id))
 
 
 def visible(handoff: Handoff, agent: Profile, moment: datetime) -> bool:
@@ -171,15 +171,15 @@ def with_current_status(handoff: Handoff, moment: datetime) -> Handoff:
     return handoff
 
 
-def parts(handoff: Handoff, agent_id: str) -> set[lifecycle.Part]:
+def parts(handoff: Handoff, agent_id: str) -> set[lifecycle.Party]:
     """Return what an agent is to a handoff."""
     direct = handoff.target["strategy"] == Strategy.DIRECT and handoff.target["agent_id"] == agent_id
     verifier = handoff.verifier is not None and handoff.verifies(agents_known.profile_of(agent_id))
     of = {
-        lifecycle.Part.CLAIMANT: handoff.claimed_by == agent_id,
-        lifecycle.Part.TARGET: direct,
-        lifecycle.Part.CREATOR: handoff.from_agent_id == agent_id,
-        lifecycle.Part.VERIFIER: verifier,
+        lifecycle.Party.CLAIMANT: handoff.claimed_by == agent_id,
+        lifecycle.Party.TARGET: direct,
+        lifecycle.Party.CREATOR: handoff.from_agent_id == agent_id,
+        lifecycle.Party.VERIFIER: verifier,
     }
     return {part for part, holds in of.items() if holds}
 
@@ -209,7 +209,7 @@ def get_handoff(handoff_id: str) -> Handoff:
     return handoff
 
 
-class Outcome(TypedDict):
+class HandoffOutcome(TypedDict):
     """How a settled handoff ended."""
 
     by: str | None
@@ -218,7 +218,7 @@ class Outcome(TypedDict):
     reason: str | None
 
 
-def outcome(handoff: Handoff) -> Outcome | None:
+def outcome(handoff: Handoff) -> HandoffOutcome | None:
     """Return how a handoff ended: `by` whom, `at`, and its `result` or the `reason`; None while it is live.
 
     Only the log has the actor, and the reason of a cancellation: both are null once retention has removed that event.

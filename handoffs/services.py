@@ -332,11 +332,11 @@ def _notify_of_end(handoff: Handoff, status: str, agent_id: str, result: str | N
 
 
 def _refused(
-    handoff: Handoff, agent_id: str, refusal: NexusError, lost: remarks.Lost, result: str | None, moment: datetime
+    handoff: Handoff, agent_id: str, refusal: NexusError, lost: remarks.LostClaim, result: str | None, moment: datetime
 ) -> NexusError:
     """Return the refusal of a former holder's result, inside the transaction. The result is kept as a remark."""
     kept = remarks.keep(handoff, agent_id, RemarkKind.LATE_RESULT, result, moment)
-    if kept is remarks.Kept.NEW:
+    if kept is remarks.Stored.NEW:
         record(handoff, "remarked", agent_id, moment)
     return remarks.explained(refusal, handoff, agent_id, lost, moment, kept)
 
@@ -365,7 +365,7 @@ def cancel(handoff_id: str, by: By, reason: str | None) -> None:
     """
     with progress.on_handoff(handoff_id, by, reason=reason) as handoff:
         moment = now()
-        parts = {lifecycle.Part.OPERATOR} if by.operator else selectors.parts(handoff, by.agent_id)
+        parts = {lifecycle.Party.OPERATOR} if by.operator else selectors.parts(handoff, by.agent_id)
         settle(handoff, lifecycle.step("cancel", handoff.status, parts), moment)
         record(handoff, "cancelled", by.actor, moment, reason=reason, **by.event_fields)
 

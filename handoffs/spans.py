@@ -47,7 +47,7 @@ BEFORE: Mapping[str, Doing | None] = {
 }
 
 
-class Step(NamedTuple):
+class HandoffEvent(NamedTuple):
     """An event of a handoff."""
 
     handoff_id: str
@@ -77,7 +77,7 @@ class Span(NamedTuple):
         return self.handoff_id
 
 
-def spans(steps: Iterable[Step], lapsed: Mapping[str, datetime] | None = None) -> list[Span]:
+def spans(steps: Iterable[HandoffEvent], lapsed: Mapping[str, datetime] | None = None) -> list[Span]:
     """Return the spans of a series of events in the order of the log, which may mix several handoffs.
 
     `lapsed` maps handoffs to leases that expired without a record yet: the claim ends there, and the handoff waits.
@@ -113,7 +113,7 @@ def _ended(span: Span, at: datetime, by: str) -> Span:
     return Span(span.handoff_id, span.doing, span.agent_id, span.start, at, span.event_id, by)
 
 
-def _unknown(step: Step) -> Span | None:
+def _unknown(step: HandoffEvent) -> Span | None:
     """Return the span that must have come before a first known event; None where that event is the creation."""
     doing = BEFORE.get(step.type, Doing.WAITING)
     if step.type == "handoff.created" or doing is None:

@@ -21,7 +21,7 @@ from nexus.core.database.prepared import insert
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError
 
-OPERATOR = frozenset({lifecycle.Part.OPERATOR})
+OPERATOR = frozenset({lifecycle.Party.OPERATOR})
 
 
 def release(*, handoff_id: str, reason: str | None, operator: str) -> Handoff:

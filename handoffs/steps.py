@@ -170,7 +170,7 @@ class FinishedTask(NamedTuple):
     page: str  # where a person decides about it: the name of a route that takes the key
 
 
-class Work(Protocol):
+class CarriedTasks(Protocol):
     """Tasks, which agents know by their number in the open cycle, and rows by their key."""
 
     STREAM: str  # of the log: its events tell of tasks that can begin
@@ -211,11 +211,11 @@ def register_work(work: Callable[[], Any]) -> None:
     _registered[:] = [work]
 
 
-def work() -> Work:
+def work() -> CarriedTasks:
     """Return the registered tasks. Raises NOT_FOUND where no app registered any."""
     if not _registered:
         raise not_found("system of tasks", "planning")
-    found: Work = _registered[0]()
+    found: CarriedTasks = _registered[0]()
     return found
 
 

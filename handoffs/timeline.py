@@ -11,7 +11,7 @@ from django.db.models import Q
 from coordination.log.selectors import first_event_at, ids_within, newest_event_id
 from coordination.models import Event, Workspace
 from handoffs.models import LIVE, STREAM, Handoff
-from handoffs.spans import BEGINS, Span, Step, spans
+from handoffs.spans import BEGINS, HandoffEvent, Span, spans
 from nexus.core.clock import now
 
 STEPS = 2_500  # of a window, the newest, that are read
@@ -35,7 +35,7 @@ def course(since: datetime, until: datetime, *, workspace_id: str | None = None)
     events = Event.objects.filter(workspace__in=workspaces, stream=STREAM, event_id__gte=first, event_id__lt=beyond)
     if is_cut := bool(events.order_by()[STEPS : STEPS + 1].values("pk")):
         events = events.order_by("-event_id")[:STEPS]
-    steps = sorted(map(Step._make, events.values_list(*_STEP)), key=lambda step: step.event_id)
+    steps = sorted(map(HandoffEvent._make, events.values_list(*_STEP)), key=lambda step: step.event_id)
     if is_cut:
         since, first = steps[0].at, steps[0].event_id
     steps = _as_they_lapsed(steps)
@@ -81,14 +81,14 @@ def _going_on(first: int, until: datetime, known: Iterable[str], workspace_id: s
     return [handoff_id for handoff_id in found if handoff_id not in set(known)]
 
 
-def _steps_of(handoff_ids: list[str], *, before: int) -> Iterator[Step]:
+def _steps_of(handoff_ids: list[str], *, before: int) -> Iterator[HandoffEvent]:
     for start in range(0, len(handoff_ids), AT_ONCE):
         chosen = handoff_ids[start : start + AT_ONCE]
         events = Event.objects.filter(handoff_id__in=chosen, event_id__lt=before, type__in=list(BEGINS))
-        yield from _as_they_lapsed([Step(*row) for row in events.order_by("event_id").values_list(*_STEP)])
+        yield from _as_they_lapsed([HandoffEvent(*row) for row in events.order_by("event_id").values_list(*_STEP)])
 
 
-def _as_they_lapsed(steps: list[Step]) -> list[Step]:
+def _as_they_lapsed(steps: list[HandoffEvent]) -> list[HandoffEvent]:
     """Date each expiry to the end of the lease, not to its record, which may come much later."""
     recorded = [step.event_id for step in steps if step.type == "handoff.expired"]
     if not recorded:

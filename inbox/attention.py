@@ -10,19 +10,19 @@ from coordination.presence import Presence
 from inbox import dead_letters, receipts
 from inbox.models import Delivery, DeliveryStatus
 from inbox.monitoring import Inbox, Picture
-from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
+from nexus.core.contributions import Action, AttentionItem, AttentionKind, Items
 from nexus.core.operations.caller import OPERATOR_AGENT
 
 MOST_OVERDUE = 200  # messages that are looked at
 LETTERS = ("dead letter", "dead letters")
 
 
-def _dead_letters(picture: Picture, each: int) -> Found:
+def _dead_letters(picture: Picture, each: int) -> Items:
     parked, workspace = sum(inbox.parked for inbox in picture.inboxes.values()), picture.workspace
     if parked and workspace:
         parked = dead_letters.parked(workspace=workspace).count()
     letters = dead_letters.list_dead_letters(agent_id=None, limit=each, workspace=workspace) if parked else []
-    return Found(
+    return Items(
         parked,
         [
             AttentionItem(
@@ -37,14 +37,14 @@ def _dead_letters(picture: Picture, each: int) -> Found:
     )
 
 
-def _answers(picture: Picture, each: int) -> Found:
+def _answers(picture: Picture, each: int) -> Items:
     mine = picture.inboxes.get(OPERATOR_AGENT, Inbox()).unread
     unread = Delivery.objects.of(OPERATOR_AGENT).with_status(DeliveryStatus.UNREAD, picture.moment)
     if mine and picture.workspace:
         unread = unread.filter(message__workspace_id=picture.workspace.pk)
         mine = unread.count()
     rows = unread.select_related("message").defer("message__body").order_by("delivery_id")[:each] if mine else []
-    return Found(
+    return Items(
         mine,
         [
             AttentionItem(
@@ -58,13 +58,13 @@ def _answers(picture: Picture, each: int) -> Found:
     )
 
 
-def _overdue(picture: Picture, each: int) -> Found:
+def _overdue(picture: Picture, each: int) -> Items:
     late = [
         (message, behind)
         for message, behind in receipts.overdue(picture.moment, MOST_OVERDUE, picture.workspace)
         if behind
     ]
-    return Found(
+    return Items(
         len(late),
         [
             AttentionItem(
@@ -78,7 +78,7 @@ def _overdue(picture: Picture, each: int) -> Found:
     )
 
 
-def _silent(picture: Picture, each: int) -> Found:
+def _silent(picture: Picture, each: int) -> Items:
     waiting = [
         (state, inbox)
         for state in picture.agents
@@ -88,7 +88,7 @@ def _silent(picture: Picture, each: int) -> Found:
         and (inbox := picture.inboxes.get(state.agent_id, Inbox())).unread
     ]
     fullest = sorted(waiting, key=lambda pair: -pair[1].unread)[:each]
-    return Found(
+    return Items(
         len(waiting),
         [
             AttentionItem(

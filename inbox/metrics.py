@@ -12,7 +12,7 @@ from coordination.models import Agent
 from coordination.routing import Strategy, stored_strategy
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus
 from nexus.core.clock import now
-from nexus.core.contributions import Figure, Sample, Window, gauge
+from nexus.core.contributions import Figure, Sample, SampleWindow, gauge
 from nexus.core.database.functions import Lasted
 
 COUNTED = 100_000  # deliveries of a status; a database counts by reading them
@@ -49,20 +49,20 @@ def _kind(target: str | None) -> str:
     return Strategy.BROADCAST.value if target is None else stored_strategy(target)
 
 
-def _read(window: Window) -> QuerySet[Delivery]:
+def _read(window: SampleWindow) -> QuerySet[Delivery]:
     """Return the deliveries that were acknowledged within a window, latest first."""
     rows = Delivery.objects.filter(status=DeliveryStatus.READ, read_at__gte=window.since, read_at__lt=window.until)
     return rows.order_by("-read_at")
 
 
-def _acknowledged(window: Window) -> list[Sample]:
+def _acknowledged(window: SampleWindow) -> list[Sample]:
     """Sample the time from sending to acknowledgement."""
     took = Lasted("created_at", "read_at")
     found = _read(window).values_list("pk", _TARGET, took)[: window.limit]
     return [Sample(pk, _kind(target), max(0.0, round(took, 3))) for pk, target, took in found]
 
 
-def _redelivered(window: Window) -> list[Sample]:
+def _redelivered(window: SampleWindow) -> list[Sample]:
     """Sample how often each acknowledged or parked delivery was delivered again."""
     columns = ("pk", _TARGET, "attempts")
     parked = Delivery.objects.filter(  # by the agents' inboxes: no index has when it was

@@ -16,7 +16,7 @@ from coordination.ids import id_floor, time_of_id
 from coordination.models import Agent, Workspace
 from coordination.presence import AgentState, agent_states, agents_in
 from inbox.models import PENDING, Delivery, DeliveryStatus, Message
-from nexus.core.database.functions import Seconds, Whole
+from nexus.core.database.functions import IntegerPart, Seconds
 
 NEWEST = 5_000  # sends to one agent that a traffic map looks at, so that its cost has a ceiling
 SENDS = 2_000  # and a timeline, which tells of each when it was
@@ -73,7 +73,7 @@ def per_minute(moment: datetime, minutes: int = 60, *, workspace_id: str | None 
     sent = Message.objects.filter(pk__gte=since, pk__lt=until).order_by()
     if workspace_id:
         sent = sent.filter(workspace_id=workspace_id)
-    minute = Whole((Seconds(F("created_at")) - Value(first.timestamp())) / Value(60.0))
+    minute = IntegerPart((Seconds(F("created_at")) - Value(first.timestamp())) / Value(60.0))
     counted = dict(sent.values_list(minute).annotate(Count("pk")))
     return [counted.get(i, 0) for i in range(minutes)]
 

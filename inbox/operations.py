@@ -171,7 +171,7 @@ def message_create(p: MessageCreate, caller: Caller) -> SentMessage:
     return data
 
 
-def _warning(sent: services.Sent) -> str | None:
+def _warning(sent: services.SentMessage) -> str | None:
     if sent.excluded_full:
         return "The inboxes of those in excluded_full take no more for now: they did not get this message."
     if sent.excluded_stale:

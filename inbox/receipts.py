@@ -69,7 +69,7 @@ def register(finder: Finder) -> None:
     _finders.append(finder)
 
 
-class Step(NamedTuple):
+class ReceiptStage(NamedTuple):
     """A stage of one delivery."""
 
     stage: Stages
@@ -101,19 +101,21 @@ def notice(agent_id: str, message_ids: Collection[str], by: str) -> None:
             unnoticed.update(noticed_at=now(), noticed_by=by)
 
 
-class Named(NamedTuple):
+class MentionedMessage(NamedTuple):
     """A message that a commit names."""
 
     commit: str
     message_id: str
 
 
-def named_in(commits: Iterable[tuple[str, str]]) -> list[Named]:
+def named_in(commits: Iterable[tuple[str, str]]) -> list[MentionedMessage]:
     """Return the messages that commits name, each with the text of its own message."""
-    return [Named(commit, named) for commit, text in commits for named in dict.fromkeys(MESSAGE_ID.findall(text))]
+    return [
+        MentionedMessage(commit, named) for commit, text in commits for named in dict.fromkeys(MESSAGE_ID.findall(text))
+    ]
 
 
-def record_commits(agent_id: str, found: Collection[Named], where: str) -> None:
+def record_commits(agent_id: str, found: Collection[MentionedMessage], where: str) -> None:
     """Record commits in an agent's work that name mail to it, the first SHOWN for each message."""
     by_message: dict[str, list[str]] = defaultdict(list)
     for named in found:
@@ -143,7 +145,7 @@ def expected_row(message: Message) -> Expected:
     return data if message.expect_by is None else {**data, "by": iso(message.expect_by)}
 
 
-def receipt_row(delivery: Delivery, steps: Iterable[Step]) -> Receipt:
+def receipt_row(delivery: Delivery, steps: Iterable[ReceiptStage]) -> Receipt:
     """Return the row of a receipt: of a stage that was not reached, what it waits for."""
     stages: list[Stage] = [
         {"stage": step.stage, "reached": False, "since": iso(step.since), "awaits": step.awaits}
@@ -154,7 +156,7 @@ def receipt_row(delivery: Delivery, steps: Iterable[Step]) -> Receipt:
     return {"recipient": delivery.recipient_id, "stages": stages}
 
 
-def steps(message: Message, deliveries: Collection[Delivery]) -> list[tuple[Delivery, list[Step]]]:
+def steps(message: Message, deliveries: Collection[Delivery]) -> list[tuple[Delivery, list[ReceiptStage]]]:
     """Return each of the deliveries of a message with its stages."""
     acts: dict[str, list[Act]] = defaultdict(list)
     for act in sorted(_acts(message, {delivery.recipient_id for delivery in deliveries}), key=lambda act: act.at):
@@ -179,7 +181,7 @@ def _acts(message: Message, recipients: Collection[str]) -> Iterator[Act]:
         yield from finder(message, recipients)
 
 
-def _steps(delivery: Delivery, acts: list[Act]) -> Iterator[Step]:
+def _steps(delivery: Delivery, acts: list[Act]) -> Iterator[ReceiptStage]:
     who = delivery.recipient_id
     handed = f"handed out {delivery.attempts} times" if delivery.attempts > 1 else None
     noticed = (
@@ -199,7 +201,7 @@ def _steps(delivery: Delivery, acts: list[Act]) -> Iterator[Step]:
     ]
     since = delivery.created_at
     for stage, at, evidence, awaits in known:
-        yield Step(stage, at, [each for each in evidence if each], since, awaits)
+        yield ReceiptStage(stage, at, [each for each in evidence if each], since, awaits)
         since = max(since, at or since)
 
 

@@ -31,7 +31,7 @@ from nexus.core.operations.errors import invalid, not_found
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentMessage:
     """A sent message, the agents that it reached, and those left out as stale or because their inbox is full."""
 
     message: Message
@@ -63,7 +63,7 @@ def send(
     expect: str | None = None,
     within_seconds: int | None = None,
     proof: str | None = None,
-) -> Sent:
+) -> SentMessage:
     """Store a message, one delivery per recipient and the event, all or nothing.
 
     A reply goes to the workspace of the message that it answers, whatever project the sender is in, if the sender
@@ -120,15 +120,15 @@ def send(
         with store().batch():
             event = _post(message, recipients)
             agents.touch(from_agent_id, moment)
-    return Sent(message, event.event_id, recipients, excluded_stale, excluded_full, workspace_created)
+    return SentMessage(message, event.event_id, recipients, excluded_stale, excluded_full, workspace_created)
 
 
-def _sent_before(message: Message) -> Sent:
+def _sent_before(message: Message) -> SentMessage:
     """Return a message as it was answered when it was sent, without what retention has removed since."""
     event_id = document_of(message.message_id) or 0  # of its message.created event
     event = Event.objects.filter(pk=event_id).first()
     recipients = event.payload["recipients"] if event else message.deliveries.values_list("recipient_id", flat=True)
-    return Sent(message, event_id, sorted(recipients), [], [], workspace_created=False, duplicate=True)
+    return SentMessage(message, event_id, sorted(recipients), [], [], workspace_created=False, duplicate=True)
 
 
 def notify(

@@ -9,7 +9,7 @@ from pydantic_core import to_jsonable_python
 
 from nexus.core.operations.dispatch import documented
 from nexus.hooks import store_queries
-from nexus.hooks.harness import MAX_ID, Call
+from nexus.hooks.harness import MAX_ID, HookCall
 
 LONGEST_PATH = 4096
 
@@ -56,7 +56,7 @@ class Question(Strict):
 
 def answer_hook(asked: Question, connection: str) -> dict[str, Any]:
     """Return the answer to the process of that connection: its data, or an error. Uses the store."""
-    call = Call(**asked.call.model_dump(), connection=connection)
+    call = HookCall(**asked.call.model_dump(), connection=connection)
     question = asked.question.model_dump()
     try:
         return {"data": to_jsonable_python(store_queries.answer(question.pop("name"), call, **question))}

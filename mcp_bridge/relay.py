@@ -65,7 +65,7 @@ class NoHub(Exception):
     """No hub accepts this process; the text says why, or is empty where that is ordinary."""
 
 
-class Sent(NamedTuple):
+class OpenRequest(NamedTuple):
     """A request without an answer: its line, its number among the lines of this connection, whether it may be sent
     again, whether it is a call of a tool, and how long it waits for a hub (seconds of the monotonic clock). Of a write
     that the hub records: its slot and its key, and whether a hub may have done it already."""
@@ -241,7 +241,7 @@ def _reach(home: Path, seconds: float) -> socket.socket:
         raise
 
 
-class Lines:
+class LineSplitter:
     """Splits bytes into lines of at most `longest` bytes; of a longer one it returns the head, marked as too large."""
 
     def __init__(self, longest: int) -> None:
@@ -276,7 +276,7 @@ class Relay:
         self._home, self._hello = home, hello
         self._hub: socket.socket | None = None
         self._state: bytes | None = None  # what a new hub must know of this connection, from the last one
-        self._sent: dict[Any, Sent] = {}  # unanswered requests by id, oldest first
+        self._sent: dict[Any, OpenRequest] = {}  # unanswered requests by id, oldest first
         self._kept = 0  # bytes of their lines
         self._notices: list[bytes] = []  # notifications for which there was no hub
         self._outward: deque[memoryview] = deque()  # lines on their way to the hub
@@ -284,7 +284,7 @@ class Relay:
         self._lines = 0  # lines sent to this hub
         self._taken: int | None = None  # of these, the lines that it processed before it ended in order
         self._inward = bytearray()  # on its way to the client
-        self._stdin, self._from_hub = Lines(LONGEST_LINE), Lines(LONGEST_ANSWER)
+        self._stdin, self._from_hub = LineSplitter(LONGEST_LINE), LineSplitter(LONGEST_ANSWER)
         self._ended = False  # the client has closed its end
         self._pause, self._next = PAUSES[0], 0.0
         self._free_slots: list[int] = []  # no request has them; the slot of a cancelled one is not used again
@@ -391,7 +391,7 @@ class Relay:
         self._forget(key)
         self._kept += len(line)
         until = time.monotonic() + AWAY_SECONDS
-        self._sent[key] = Sent(line, 0, repeatable, is_call, until, slot, os.urandom(16).hex())
+        self._sent[key] = OpenRequest(line, 0, repeatable, is_call, until, slot, os.urandom(16).hex())
 
     def _put(self, key: int | str) -> None:
         """Send a stored request."""
@@ -412,7 +412,7 @@ class Relay:
         self._owed += len(line) + 1
         self._lines += 1
 
-    def _forget(self, key: int | str) -> Sent | None:
+    def _forget(self, key: int | str) -> OpenRequest | None:
         sent = self._sent.pop(key, None)
         if sent is not None:
             self._kept -= len(sent.line or b"")
@@ -427,13 +427,13 @@ class Relay:
             os._exit(0)
         del self._inward[:count]
 
-    def _answer(self, key: int | str, sent: Sent, answers: Mapping[str, Any]) -> None:
+    def _answer(self, key: int | str, sent: OpenRequest, answers: Mapping[str, Any]) -> None:
         """Answer a request for the hub, which is gone, in the hub's form."""
         self._free(sent)
         body = {"result": answers["call"]} if sent.is_call else {"error": answers["other"]}
         self._inward += json.dumps({"jsonrpc": "2.0", "id": key, **body}).encode() + b"\n"
 
-    def _free(self, sent: Sent | None) -> None:
+    def _free(self, sent: OpenRequest | None) -> None:
         """Let another request have the slot of one that the hub no longer works at."""
         if sent is not None and sent.slot is not None:
             self._free_slots.append(sent.slot)
@@ -442,7 +442,7 @@ class Relay:
 
     def _attach(self, hub: socket.socket, welcome: Any, rest: bytes) -> None:
         self._hub, self._taken, self._lines = hub, None, 0
-        self._from_hub = Lines(LONGEST_ANSWER)
+        self._from_hub = LineSplitter(LONGEST_ANSWER)
         self._away, self._lost = welcome["away"], welcome["lost"]
         self._repeatable = frozenset(welcome["repeatable"])
         self._recorded = frozenset(welcome.get("recorded", ()))  # a hub of an earlier version records nothing
@@ -528,7 +528,7 @@ class Relay:
                 self._answer(key, sent, self._away if sent.number > reached else self._lost)
         self._next = time.monotonic() + self._pause
 
-    def _is_repeatable(self, sent: Sent) -> bool:
+    def _is_repeatable(self, sent: OpenRequest) -> bool:
         """Return whether this hub, or the one before it, lets a request that was done be sent again."""
         return sent.repeatable or (sent.slot is not None and bool(self._recorded))
 

@@ -79,7 +79,7 @@ class Elsewhere(Exception):
     """The process must serve itself; the text says why."""
 
 
-class State(BaseModel):
+class ConnectionState(BaseModel):
     """What an earlier hub knew of a connection: the client's opening messages, and what apps stored for it."""
 
     opened: list[dict[str, Any]] = []
@@ -97,7 +97,7 @@ class Hello(BaseModel):
     place: str
     settings: dict[str, str]
     key: str | None
-    state: State = State()
+    state: ConnectionState = ConnectionState()
     command: list[str] = []  # what a hook asks, instead of serving a client
 
     def connection(self, kind: str) -> str:
@@ -193,7 +193,7 @@ class Relays:
     def __init__(self) -> None:
         self._bus = ResourceBus()
         self._silent: dict[asyncio.Task[None], None] = {}  # those that have not said yet who they are, oldest first
-        self._serving: dict[asyncio.Task[None], Connection] = {}
+        self._serving: dict[asyncio.Task[None], RelayConnection] = {}
         self._ending = False
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -205,7 +205,7 @@ class Relays:
         try:
             if (process := await self._introduced(reader, writer)) is not None and not self._ending:
                 del self._silent[task]
-                connection = self._serving[task] = Connection(process, reader, writer, self._bus)
+                connection = self._serving[task] = RelayConnection(process, reader, writer, self._bus)
                 await connection.serve()
         except (ConnectionError, asyncio.CancelledError):
             pass  # it left, or the hub ends
@@ -358,7 +358,7 @@ def _say(writer: asyncio.StreamWriter, **message: Any) -> None:
     writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
 
-class Connection:
+class RelayConnection:
     """One relay that is served. Between its lines and the SDK it tracks the requests under way, and the connection's
     state, which it sends to the relay for the next hub."""
 
@@ -498,7 +498,7 @@ class _Ending(Exception):
 class _Incoming:
     """The SDK's stream of messages from a client, observed by its connection."""
 
-    def __init__(self, read: Any, connection: Connection) -> None:
+    def __init__(self, read: Any, connection: RelayConnection) -> None:
         self._read, self._connection = read, connection
 
     async def __aiter__(self) -> AsyncIterator[SessionMessage | Exception]:
@@ -513,7 +513,7 @@ class _Incoming:
 class _Outgoing:
     """The SDK's stream of messages to a client, observed by its connection."""
 
-    def __init__(self, write: Any, connection: Connection) -> None:
+    def __init__(self, write: Any, connection: RelayConnection) -> None:
         self._write, self._connection = write, connection
 
     async def send(self, item: SessionMessage) -> None:

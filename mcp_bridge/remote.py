@@ -16,7 +16,7 @@ from nexus.core.config import Resolved
 from nexus.core.time_limit import OutOfTime
 
 if TYPE_CHECKING:
-    from nexus.hooks.harness import Call
+    from nexus.hooks.harness import HookCall
 
 HOOK = "hook"  # as a client calls it: a command whose one argument is a query of `nexus.hooks.store_queries`
 GO = b"go\n"  # confirms that the hub answers: nothing must be done twice
@@ -27,7 +27,7 @@ OWN = ("busy_timeout_ms", "guard_edits", "planning_gate_edits")  # settings that
 WRITING = ("perform", "refresh")  # queries that may write, for which the hub gets more time
 
 
-class Lost(Exception):
+class HubLost(Exception):
     """The hub ended, or answered too late, after it took the command, which may have been executed."""
 
 
@@ -52,17 +52,17 @@ def _answer(connection: socket.socket) -> dict[str, Any]:
         connection.sendall(GO)
         while not (pieces and pieces[-1].endswith(b"\n")):
             if not (piece := connection.recv(PIECE)):
-                raise Lost
+                raise HubLost
             pieces.append(piece)
         answer: dict[str, Any] = json.loads(b"".join(pieces))
     except OutOfTime:
         raise
     except (OSError, ValueError):
-        raise Lost from None
+        raise HubLost from None
     return answer
 
 
-def ask_hook(resolved: Resolved, apps: list[str], name: str, call: Call, arguments: Mapping[str, Any]) -> Any:
+def ask_hook(resolved: Resolved, apps: list[str], name: str, call: HookCall, arguments: Mapping[str, Any]) -> Any:
     """Return the hub's answer to a query of `nexus.hooks.store_queries`.
 
     Raises NoHub where this process must answer it, OutOfTime, and NexusError with the hub's message.
@@ -77,7 +77,7 @@ def ask_hook(resolved: Resolved, apps: list[str], name: str, call: Call, argumen
             hello,
             answer_seconds=None if name in WRITING else HOOK_SECONDS,
         )
-    except Lost:
+    except HubLost:
         if name != "perform":  # the others are harmless when repeated
             raise NoHub from None
         answer = {"error": {"code": "DB_ERROR", "message": LOST, "details": {"may_be_done": True}}}

@@ -25,7 +25,7 @@ FOLDED = 3  # so many events of one type in a row are shown as one
 PIECES = re.compile(r"\[([^\[\]]*)\]|\{(\w+)\}|([^\[\]{}]+)")
 
 
-class Part(NamedTuple):
+class SentencePart(NamedTuple):
     """A part of a sentence: our words, or a value from an event (`given`), perhaps with a link."""
 
     text: str
@@ -34,20 +34,20 @@ class Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Line:
+class EventLine:
     """An event and its sentence."""
 
     event: Event
-    parts: Sequence[Part]
+    parts: Sequence[SentencePart]
 
 
 @dataclass(frozen=True)
 class Run:
     """Consecutive events of one type, newest first; a long run is shown as one line."""
 
-    lines: list[Line]
+    lines: list[EventLine]
     summary: str = ""  # shown instead of the lines
-    actor: Part | None = field(default=None)  # the same for all of them
+    actor: SentencePart | None = field(default=None)  # the same for all of them
 
     @property
     def oldest(self) -> int:
@@ -73,26 +73,28 @@ def without_quiet(events: Sequence[Event]) -> list[Event]:
     return [event for event in events if event.type not in quiet]
 
 
-def without_repeated_acts(events: Sequence[Event]) -> list[Line]:
+def without_repeated_acts(events: Sequence[Event]) -> list[EventLine]:
     """Return `lines` without the operators' acts that the other lines already show."""
     acts = _acts(events)
     act_ids = {act.event_id for act in acts.values()}
     return _lines([event for event in events if event.event_id not in act_ids], acts)
 
 
-def lines(events: Sequence[Event]) -> list[Line]:
+def lines(events: Sequence[Event]) -> list[EventLine]:
     """Return each event with its sentence. It takes one query for operators' acts, and one for each kind of thing
     whose names are not in the events."""
     return _lines(events, _acts(events))
 
 
-def _lines(events: Sequence[Event], acts: Mapping[int, Event]) -> list[Line]:
+def _lines(events: Sequence[Event], acts: Mapping[int, Event]) -> list[EventLine]:
     names = {
         name: thing.names({value for event in events if (value := _id(thing, _fields(event)))})
         for name, thing in _things().items()
         if thing.names
     }
-    return [Line(event, [*_sentence_parts(event, names), *_by(event, acts.get(event.event_id))]) for event in events]
+    return [
+        EventLine(event, [*_sentence_parts(event, names), *_by(event, acts.get(event.event_id))]) for event in events
+    ]
 
 
 def _acts(events: Sequence[Event]) -> Mapping[int, Event]:
@@ -109,11 +111,11 @@ def _acts(events: Sequence[Event]) -> Mapping[int, Event]:
     return found
 
 
-def _by(event: Event, act: Event | None) -> Sequence[Part]:
+def _by(event: Event, act: Event | None) -> Sequence[SentencePart]:
     """Return who acted on behalf of the sentence's subject; nothing where the sentence already names the operator."""
     if act is None or _fields(event).get("operator"):
         return []
-    return [Part(", by "), _actor(_fields(act), {})]
+    return [SentencePart(", by "), _actor(_fields(act), {})]
 
 
 def runs(events: Sequence[Event]) -> list[Run]:
@@ -136,23 +138,25 @@ def _things() -> Mapping[str, EntityRef]:
     return {name: thing for app in nexus_apps() for name, thing in app.entity_refs().items()}
 
 
-def _sentence_parts(event: Event, names: Mapping[str, Mapping[str, str]]) -> Sequence[Part]:
+def _sentence_parts(event: Event, names: Mapping[str, Mapping[str, str]]) -> Sequence[SentencePart]:
     fields = _fields(event)
     sentence = sentences().get(event.type)
     parts = _filled(sentence.one, fields, names) if sentence else None
     if parts is None:  # an undeclared type, or an event that lacks a field of its sentence
-        parts = [_actor(fields, names), Part(f": {_words_of_type(event.type)}")]
+        parts = [_actor(fields, names), SentencePart(f": {_words_of_type(event.type)}")]
     return parts
 
 
-def _filled(sentence: str, fields: Mapping[str, Any], names: Mapping[str, Mapping[str, str]]) -> list[Part] | None:
+def _filled(
+    sentence: str, fields: Mapping[str, Any], names: Mapping[str, Mapping[str, str]]
+) -> list[SentencePart] | None:
     """Return the parts of a sentence; None where a value is missing."""
-    parts: list[Part] = []
+    parts: list[SentencePart] = []
     for option, name, words in PIECES.findall(sentence):
         if option:
             parts += _filled(option, fields, names) or []
         elif words:
-            parts.append(Part(words))
+            parts.append(SentencePart(words))
         elif (part := _part(name, fields, names)) is None:
             return None
         else:
@@ -160,34 +164,34 @@ def _filled(sentence: str, fields: Mapping[str, Any], names: Mapping[str, Mappin
     return parts
 
 
-def _part(name: str, fields: Mapping[str, Any], names: Mapping[str, Mapping[str, str]]) -> Part | None:
+def _part(name: str, fields: Mapping[str, Any], names: Mapping[str, Mapping[str, str]]) -> SentencePart | None:
     if name == "actor":
         return _actor(fields, names)
     if name == "target":
-        return Part(describe(fields["target"], spoken=True), given=True)
+        return SentencePart(describe(fields["target"], spoken=True), given=True)
     if thing := _things().get(name):
         return _entity_part(thing, fields, names.get(name))
     text = _text(fields.get(name))
-    return Part(text, given=True) if text else None
+    return SentencePart(text, given=True) if text else None
 
 
-def _actor(fields: Mapping[str, Any], names: Mapping[str, Mapping[str, str]]) -> Part:
+def _actor(fields: Mapping[str, Any], names: Mapping[str, Mapping[str, str]]) -> SentencePart:
     agent_id, operator = fields["actor"], fields.get("operator")
     if agent_id:
-        return _entity_part(_things()["agent"], {"agent_id": agent_id}, names.get("agent")) or Part(
+        return _entity_part(_things()["agent"], {"agent_id": agent_id}, names.get("agent")) or SentencePart(
             agent_id, given=True
         )
-    return Part(f"operator {_text(operator)}", given=True) if operator else Part("the hub")
+    return SentencePart(f"operator {_text(operator)}", given=True) if operator else SentencePart("the hub")
 
 
-def _entity_part(thing: EntityRef, fields: Mapping[str, Any], names: Mapping[str, str] | None) -> Part | None:
+def _entity_part(thing: EntityRef, fields: Mapping[str, Any], names: Mapping[str, str] | None) -> SentencePart | None:
     """Return a thing's name with a link to it; without a link where the thing is known to be gone."""
     identifier = _id(thing, fields)
     if not identifier:
         return None
     text = (names or {}).get(identifier) or _text(fields.get(thing.name))
     there = names is None or identifier in names
-    return Part(text or thing.word, given=bool(text), link=_link(thing, identifier) if there else "")
+    return SentencePart(text or thing.word, given=bool(text), link=_link(thing, identifier) if there else "")
 
 
 def _id(thing: EntityRef, fields: Mapping[str, Any]) -> str:

@@ -34,7 +34,7 @@ from nexus.core.database.store import write
 from nexus.core.operations.caller import Caller, Joined, remember
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.pages import Paged, PageEnd, page
-from nexus.core.operations.parameters import Id, Label, Nothing, OfConnection, Params, Shown, Time
+from nexus.core.operations.parameters import Id, Label, Nothing, OfConnection, Params, ShownAs, Time
 
 SURFACE_REVISION = 4  # rises with every change of a tool's name, parameters, defaults or meaning
 
@@ -67,7 +67,7 @@ class Join(Params):
         Field(max_length=4096, description="Absolute path; left out: where your client was started."),
     ] = None
     role: Label | None = None
-    capabilities: Annotated[Any, Shown({"type": "array", "items": {"type": "string"}})] = None
+    capabilities: Annotated[Any, ShownAs({"type": "array", "items": {"type": "string"}})] = None
 
 
 class JoinedTeam(TypedDict):
@@ -168,7 +168,7 @@ class AgentRegister(Params):
     role: Annotated[Label | None, Field(description="What a role target can address: reviewer.")] = None
     capabilities: Annotated[
         Any,
-        Shown({"type": "array", "items": {"type": "string"}}),
+        ShownAs({"type": "array", "items": {"type": "string"}}),
         Field(description="What a capability target can address: a list of names, or {name: true}."),
     ] = None
     metadata: Annotated[Any, Field(description="Any JSON, shown to others.")] = None

@@ -32,7 +32,7 @@ PREFIX = "limit_"  # of the settings that apply to all
 MOST_WAITING = 2048  # calls of one caller (a key, a login, else an address) that wait for a slot
 
 
-class Kept(NamedTuple):
+class StoredLimits(NamedTuple):
     """The stored limits of an agent or a role. None is not set: the next scope decides."""
 
     values: Mapping[str, int]  # by name
@@ -41,7 +41,7 @@ class Kept(NamedTuple):
 
 
 _applying = threading.Lock()  # an older read must not replace a newer one
-_kept: dict[tuple[str, str], Kept] = {}  # by scope and name, as this process last read it
+_kept: dict[tuple[str, str], StoredLimits] = {}  # by scope and name, as this process last read it
 
 
 def apply() -> None:
@@ -49,7 +49,7 @@ def apply() -> None:
     global _kept
     with _applying:
         rows = AgentLimits.objects.values_list("scope", "name", "values", "allowed", "refused")
-        _kept = {(scope, name): Kept(*kept) for scope, name, *kept in rows}
+        _kept = {(scope, name): StoredLimits(*kept) for scope, name, *kept in rows}
 
 
 def names() -> list[str]:
@@ -93,7 +93,7 @@ def check_allowed(agent_id: str, operation: Operation[Any]) -> None:
         )
 
 
-def _of(agent_id: str) -> Iterator[Kept]:
+def _of(agent_id: str) -> Iterator[StoredLimits]:
     """Yield what is stored for an agent, highest precedence first."""
     if not _kept:
         return

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 from nexus.core.operations.errors import invalid
 
 
-class Made(Protocol):
+class Repeatable(Protocol):
     """An unsaved row that a call with a `client_id` creates; its table has a unique constraint on maker and
     `client_id`."""
 
@@ -16,7 +16,7 @@ class Made(Protocol):
     pk: Any
 
 
-M = TypeVar("M", bound=Made)
+M = TypeVar("M", bound=Repeatable)
 
 
 def made_before(

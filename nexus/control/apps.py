@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from handoffs.models import VerifiedWork
-    from nexus.core.contributions import Address, BrowserNotification, Endpoint, Figure, StartedBy
+    from nexus.core.contributions import Address, AsgiEndpoint, BrowserNotification, Figure, StartedBy
     from nexus.core.operations.caller import Caller
     from nexus.core.operations.registry import Operation
 
@@ -137,12 +137,12 @@ class ControlConfig(NexusAppConfig):
 
         return programs_may_run()
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def endpoints(self) -> Sequence[AsgiEndpoint]:
         from nexus.client.jsonrpc import serialize_response
         from nexus.control.rpc.endpoint import ENDPOINT, error_response
-        from nexus.core.contributions import Endpoint
+        from nexus.core.contributions import AsgiEndpoint
 
-        return (Endpoint(ENDPOINT.serves, ENDPOINT, lambda error: serialize_response(error_response(None, error))),)
+        return (AsgiEndpoint(ENDPOINT.serves, ENDPOINT, lambda error: serialize_response(error_response(None, error))),)
 
     def addresses(self) -> Sequence[Address]:
         from nexus.control.config import ControlSettings

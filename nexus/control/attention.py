@@ -33,26 +33,26 @@ from nexus.control.models import (
 from nexus.control.permissions import budgets
 from nexus.control.review import reviews
 from nexus.core.clock import now
-from nexus.core.contributions import Action, Answerable, AttentionItem, AttentionKind, BrowserNotification, Found
+from nexus.core.contributions import Action, Answerable, AttentionItem, AttentionKind, BrowserNotification, Items
 from nexus.core.quoting import visible
 
 WHOLE = 500  # characters; a longer question is answered on its own page, which shows it in full
 
 
-def _questions(kind: QuestionKind, *, long: bool = False) -> Callable[[Picture, int], Found]:
-    def find(picture: Picture, each: int) -> Found:
+def _questions(kind: QuestionKind, *, long: bool = False) -> Callable[[Picture, int], Items]:
+    def find(picture: Picture, each: int) -> Items:
         rows = Question.objects.waiting(picture.moment).filter(_there(picture, "pool_agent__"), kind=kind)
         rows = rows.with_parents().order_by("expires_at")
         if kind == QuestionKind.PERMISSION:
             sized = rows.annotate(size=Length("detail") + Length("subject"))
             rows = sized.filter(size__gt=WHOLE) if long else sized.filter(size__lte=WHOLE)
         count = rows.count()
-        return Found(count, [_need(row) for row in rows[:each]] if count else [])
+        return Items(count, [_need(row) for row in rows[:each]] if count else [])
 
     return find
 
 
-def _expired_questions(picture: Picture, each: int) -> Found:
+def _expired_questions(picture: Picture, each: int) -> Items:
     """Find questions whose time is over, of agents that could still use an answer."""
     gone = Q(pool_agent__isnull=False, pool_agent__ended_at__isnull=False)
     rows = Question.objects.left_unanswered(picture.moment).filter(_there(picture, "pool_agent__")).exclude(gone)
@@ -64,7 +64,7 @@ def _expired_questions(picture: Picture, each: int) -> Found:
         )
         for row in (rows[:each] if count else ())
     ]
-    return Found(count, needs)
+    return Items(count, needs)
 
 
 def _there(picture: Picture, pool_agent: str = "", name: str = "") -> Q:
@@ -118,15 +118,15 @@ def quick_actions(question: Question) -> Sequence[Action]:
     return [named[operation] for operation in actions_for(question, now())]
 
 
-def _failed_runs(picture: Picture, each: int) -> Found:
+def _failed_runs(picture: Picture, each: int) -> Items:
     return _runs_found(picture, Turn.objects.needing_person().ended(), each)
 
 
-def _stuck_runs(picture: Picture, each: int) -> Found:
+def _stuck_runs(picture: Picture, each: int) -> Items:
     return _runs_found(picture, Turn.objects.needing_person().open(), each)
 
 
-def _runs_found(picture: Picture, found: TurnQuerySet, each: int) -> Found:
+def _runs_found(picture: Picture, found: TurnQuerySet, each: int) -> Items:
     there = found.filter(_there(picture, "agent__", "agent__"))
     rows = there.select_related("agent").defer("content", "answer").order_by("needs_person_since")
     needs = [
@@ -138,10 +138,10 @@ def _runs_found(picture: Picture, found: TurnQuerySet, each: int) -> Found:
         )
         for row in rows[:each]
     ]
-    return Found(rows.count(), needs)
+    return Items(rows.count(), needs)
 
 
-def _held_agents(picture: Picture, each: int) -> Found:
+def _held_agents(picture: Picture, each: int) -> Items:
     """Find agents that are not woken because they reached a limit."""
     rows = PoolAgent.objects.living().filter(_there(picture)).exclude(held_why=None).order_by("held_at")
     needs = [
@@ -154,10 +154,10 @@ def _held_agents(picture: Picture, each: int) -> Found:
         )
         for row in rows[:each]
     ]
-    return Found(rows.count(), needs)
+    return Items(rows.count(), needs)
 
 
-def _for_review(picture: Picture, each: int) -> Found:
+def _for_review(picture: Picture, each: int) -> Items:
     """Find finished work, in the order of the page Review."""
     rows = reviews.waiting(_of_worktrees(picture))
     needs = [
@@ -170,10 +170,10 @@ def _for_review(picture: Picture, each: int) -> Found:
         )
         for found in rows[:each]
     ]
-    return Found(len(rows), needs)
+    return Items(len(rows), needs)
 
 
-def _sizes(found: reviews.Waiting) -> str:
+def _sizes(found: reviews.ReviewItem) -> str:
     row, count = found.row, found.unblocks
     files = f"{row.changed_files} file{'s' * (row.changed_files != 1)}, +{row.added} −{row.removed}"
     return f"{files}; {count} wait{'s' * (count == 1)} for it" if count else files
@@ -189,7 +189,7 @@ def _of_worktrees(picture: Picture) -> Q:
     return there | Q(origin__in=above) | Q(path__in=above)
 
 
-def _left_worktrees(picture: Picture, each: int) -> Found:
+def _left_worktrees(picture: Picture, each: int) -> Items:
     """Find worktrees of ended agents that nobody has merged, kept or discarded, and in which is nothing to review."""
     left = PoolWorktree.objects.filter(
         _of_worktrees(picture),
@@ -205,10 +205,10 @@ def _left_worktrees(picture: Picture, each: int) -> Found:
         )
         for row in rows
     ]
-    return Found(left.count(), needs)
+    return Items(left.count(), needs)
 
 
-def _conflicts(picture: Picture, each: int) -> Found:
+def _conflicts(picture: Picture, each: int) -> Items:
     """Find worktrees whose latest merge met conflicts."""
     rows = PoolWorktree.objects.filter(_of_worktrees(picture), state=WorktreeState.OPEN, conflicted_at__isnull=False)
     needs = [
@@ -221,10 +221,10 @@ def _conflicts(picture: Picture, each: int) -> Found:
         )
         for row in rows.select_related("agent").order_by("conflicted_at")[:each]
     ]
-    return Found(rows.count(), needs)
+    return Items(rows.count(), needs)
 
 
-def _returned(picture: Picture, each: int) -> Found:
+def _returned(picture: Picture, each: int) -> Items:
     """Find work that came back from the merge lane and that its agent cannot finish alone."""
     rows = _merges_needing(picture).exclude(ended_at=None)
     needs = [
@@ -237,10 +237,10 @@ def _returned(picture: Picture, each: int) -> Found:
         )
         for row in rows.order_by("ended_at")[:each]
     ]
-    return Found(rows.count(), needs)
+    return Items(rows.count(), needs)
 
 
-def _held(picture: Picture, each: int) -> Found:
+def _held(picture: Picture, each: int) -> Items:
     """Find entries of the merge lane that wait until a person did something, such as approve checks."""
     rows = _merges_needing(picture).filter(ended_at=None)
     needs = [
@@ -253,7 +253,7 @@ def _held(picture: Picture, each: int) -> Found:
         )
         for row in rows.order_by("pk")[:each]
     ]
-    return Found(rows.count(), needs)
+    return Items(rows.count(), needs)
 
 
 def _merges_needing(picture: Picture) -> QuerySet[WorktreeMerge]:
@@ -264,7 +264,7 @@ def _merges_needing(picture: Picture) -> QuerySet[WorktreeMerge]:
     return rows
 
 
-def _budgets(picture: Picture, each: int) -> Found:
+def _budgets(picture: Picture, each: int) -> Items:
     """Find budgets that are nearly spent, or spent."""
     rows = [budget for budget in budgets.every() if budget.is_nearly_spent]
     needs = [
@@ -275,20 +275,20 @@ def _budgets(picture: Picture, each: int) -> Found:
         )
         for row in rows[:each]
     ]
-    return Found(len(rows), needs)
+    return Items(len(rows), needs)
 
 
-def _outages(picture: Picture, each: int) -> Found:
+def _outages(picture: Picture, each: int) -> Items:
     """Find providers that fail until a person does something, even if agents of one family alone met it."""
     rows = Outage.objects.met().filter(fault__in=(FaultChoices.KEY, FaultChoices.QUOTA))
     needs = [
         AttentionItem(f"The provider of {row.runner} {REFUSES[row.fault]}", row.why, row.runner, since=row.since)
         for row in rows[:each]
     ]
-    return Found(rows.count(), needs)
+    return Items(rows.count(), needs)
 
 
-def _machines(picture: Picture, each: int) -> Found:
+def _machines(picture: Picture, each: int) -> Items:
     """Find machines whose agents have runs that wait, and that begin none."""
     waiting = selectors.waiting_for_machines()
     needs = [
@@ -299,7 +299,7 @@ def _machines(picture: Picture, each: int) -> Found:
         )
         for name, state, count in waiting[:each]
     ]
-    return Found(len(waiting), needs)
+    return Items(len(waiting), needs)
 
 
 REFUSES = {

@@ -13,7 +13,7 @@ from nexus.control.models import OVER, Question, QuestionStatus, Turn
 from nexus.control.permissions import budgets
 from nexus.control.permissions.prices import MILLIONTHS
 from nexus.core.clock import now
-from nexus.core.contributions import Figure, Sample, Window, gauge
+from nexus.core.contributions import Figure, Sample, SampleWindow, gauge
 from nexus.core.database.functions import Lasted
 
 
@@ -46,26 +46,26 @@ VERDICTS = tuple(status.value for status in QuestionStatus if status != Question
 BOUNDS = (1, 5, 15, 60, 300, 900, 1800, 3600, 14_400, 43_200, 86_400)
 
 
-def _ended(window: Window) -> QuerySet[Turn]:
+def _ended(window: SampleWindow) -> QuerySet[Turn]:
     """Return the turns that started and that ended within the window, newest first. Uses the index on ended_at."""
     rows = Turn.objects.filter(ended_at__gte=window.since, ended_at__lt=window.until, started_at__isnull=False)
     return rows.order_by("-ended_at")
 
 
-def _waited(window: Window) -> list[Sample]:
+def _waited(window: SampleWindow) -> list[Sample]:
     """Sample the time from when a turn was sent, or its agent woken, until a worker started it."""
     rows: Any = _ended(window)
     values = rows.values_list("pk", "depth", Lasted("queued_at", "started_at"))[: window.limit]
     return [Sample(pk, "woken" if depth else "sent", _seconds(waited)) for pk, depth, waited in values]
 
 
-def _took(window: Window) -> list[Sample]:
+def _took(window: SampleWindow) -> list[Sample]:
     rows: Any = _ended(window)
     values = rows.values_list("pk", "status", Lasted("started_at", "ended_at"))[: window.limit]
     return [Sample(pk, status, _seconds(took)) for pk, status, took in values]
 
 
-def _used(window: Window) -> list[Sample]:
+def _used(window: SampleWindow) -> list[Sample]:
     rows: Any = _ended(window)
     values = rows.values_list("pk", "input_tokens", "output_tokens")[: window.limit]
     samples = (
@@ -76,13 +76,13 @@ def _used(window: Window) -> list[Sample]:
     return list(samples)[: window.limit]
 
 
-def _cost(window: Window) -> list[Sample]:
+def _cost(window: SampleWindow) -> list[Sample]:
     rows: Any = _ended(window).exclude(cost=None)
     values = rows.values_list("pk", "currency", "cost")[: window.limit]
     return [Sample(pk, currency, cost / MILLIONTHS) for pk, currency, cost in values]
 
 
-def _answered(window: Window) -> list[Sample]:
+def _answered(window: SampleWindow) -> list[Sample]:
     rows: Any = Question.objects.filter(ended_at__gte=window.since, ended_at__lt=window.until)
     values = rows.order_by("-ended_at").values_list("pk", "status", Lasted("asked_at", "ended_at"))[: window.limit]
     return [Sample(pk, status, _seconds(waited)) for pk, status, waited in values]

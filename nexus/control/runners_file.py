@@ -159,7 +159,7 @@ class ScriptedQuestion(_Scripted):
     subject: str = ""
 
 
-class Step(_Scripted):
+class ScriptStep(_Scripted):
     """A step of a script: what the rehearsal does for a matching message. The first that matches is played."""
 
     when: re.Pattern[str] | None = None  # must match the message
@@ -175,7 +175,7 @@ class Rehearsal(_Common):
     """A runner that answers from a script, without a model, and says so."""
 
     kind: Literal["rehearsal"]
-    script: list[Step] = []
+    script: list[ScriptStep] = []
 
 
 def is_remote(text: str, schemes: Sequence[str]) -> bool:

@@ -45,7 +45,7 @@ INFO = "nexus.info"  # where the scope of a request has its ConnectionInfo
 _recognised: OrderedDict[str, None] = OrderedDict()  # names of callers whose key or login was good, the latest last
 
 
-class Refused(NexusError):
+class AccessDenied(NexusError):
     """A refused connection; `status` is 401 if a key or a login would help, otherwise 403."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -147,7 +147,7 @@ def identify(
                 return Caller(
                     transport, operator=LOCAL_OPERATOR, connection=connection or operator_connection(LOCAL_OPERATOR)
                 )
-    raise Refused(
+    raise AccessDenied(
         401,
         "Present an agent's API key: Authorization: Bearer nxs_…, x-api-key or ?api_key=. An operator issues it, and "
         "shows a login, or the token of this run, where to be on this machine is not enough."
@@ -281,10 +281,10 @@ def check_place(info: ConnectionInfo) -> str:
     """
     hosts = info.values("host")
     if len(hosts) != 1 or not validate_host(split_domain_port(hosts[0])[0], settings.ALLOWED_HOSTS):
-        raise Refused(403, "This Host is not served here; call the server by the address it printed at its start.")
+        raise AccessDenied(403, "This Host is not served here; call the server by the address it printed at its start.")
     origins = info.values("origin")
     if any(_authority(origin) != hosts[0].lower() for origin in origins):
-        raise Refused(403, "This Origin is not served here: a page of another site may not call this server.")
+        raise AccessDenied(403, "This Origin is not served here: a page of another site may not call this server.")
     return hosts[0]
 
 
@@ -318,5 +318,5 @@ def _bound_to(info: ConnectionInfo) -> tuple[str, str]:
     agent_id = domain().agent_of_credential(credential) if KEY.fullmatch(key) else None
     if agent_id is None:
         _recognised.pop(info.holder, None)
-        raise Refused(401, "This API key is unknown or deactivated. Ask an operator for a new one.")
+        raise AccessDenied(401, "This API key is unknown or deactivated. Ask an operator for a new one.")
     return agent_id, credential

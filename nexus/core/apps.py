@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from nexus.core.contributions import (
         Action,
         Address,
+        AsgiEndpoint,
         AttentionKind,
         BrowserNotification,
         DoctorCheck,
-        Endpoint,
         EntityRef,
         ExportKind,
         Figure,
-        Found,
+        Items,
         Page,
         PendingNotice,
         RetentionRule,
@@ -163,7 +163,7 @@ class NexusAppConfig(AppConfig):
         caller to a server of the SDK."""
         return {}
 
-    def endpoints(self) -> Sequence[Endpoint]:
+    def endpoints(self) -> Sequence[AsgiEndpoint]:
         """Return ASGI applications that answer HTTP requests without Django, at paths of their own."""
         return ()
 
@@ -234,7 +234,7 @@ def kinds_of_needs() -> list[AttentionKind]:
     return sorted((kind for app in nexus_apps() for kind in app.attention_kinds()), key=lambda kind: kind.rank)
 
 
-def needs(picture: Any, each: int) -> list[tuple[AttentionKind, Found]]:
+def needs(picture: Any, each: int) -> list[tuple[AttentionKind, Items]]:
     """Return what needs an operator's attention, the most urgent kind first, without empty kinds, at most `each` items
     a kind."""
     found = [(kind, kind.find(picture, each)) for kind in kinds_of_needs()]

@@ -13,7 +13,7 @@ T = TypeVar("T")
 _thread = threading.local()
 
 
-class Left(Exception):
+class ClientDisconnected(Exception):
     """The client disconnected before the work was committed; the work is rolled back."""
 
 
@@ -31,7 +31,7 @@ def check_there() -> None:
     """Raise Left if the client that this thread works for has disconnected."""
     left: threading.Event | None = getattr(_thread, "left", None)
     if left is not None and left.is_set():
-        raise Left
+        raise ClientDisconnected
 
 
 async def while_there(receive: Any, work: Coroutine[Any, Any, T]) -> T | None:

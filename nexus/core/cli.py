@@ -33,7 +33,7 @@ LONG = 100  # characters of a fact beside its name; a longer one stands below it
 EXIT_CODES = "exit codes:\n  0  done\n  1  refused or failed; stderr has the code and what to do"
 
 
-class Group(StrEnum):
+class CommandGroup(StrEnum):
     """The heading under which `nexus --help` lists a command."""
 
     HUB = "Run the hub"
@@ -77,7 +77,7 @@ class NexusCommand(BaseCommand):
     """
 
     requires_system_checks: list[str] = []
-    group = Group.TEAM
+    group = CommandGroup.TEAM
     examples = ""
     parser_class = Parser
 

@@ -169,7 +169,7 @@ class Answerable:
 
 
 @dataclass(frozen=True)
-class Found:
+class Items:
     """The items of a kind: their number, and some of them."""
 
     count: int
@@ -185,7 +185,7 @@ class AttentionKind:
     title: str
     icon: str
     rank: int  # among all kinds: the lower, the worse
-    find: Callable[[Any, int], Found]  # of the open picture (`inbox.monitoring.Picture`); so many are shown
+    find: Callable[[Any, int], Items]  # of the open picture (`inbox.monitoring.Picture`); so many are shown
     bad: bool = False  # else a warning
     page: str = ""  # that shows one of them, by its name among the dashboard's
     look: str = "Look"  # what one does there
@@ -243,7 +243,7 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class AsgiEndpoint:
     """An ASGI application of an app that answers HTTP requests without Django, and which requests it answers."""
 
     serves: Callable[[Mapping[str, Any]], bool]  # given the scope; not slow
@@ -270,7 +270,7 @@ class Sample(NamedTuple):
     value: float
 
 
-class Window(NamedTuple):
+class SampleWindow(NamedTuple):
     """Which samples of a figure are wanted: at most so many of a time."""
 
     since: datetime
@@ -286,7 +286,7 @@ class Figure:
     what: str  # a sentence that says between what and what it is measured
     kinds: tuple[str, ...]
     bounds: tuple[float, ...]  # upper bounds of the histogram's buckets
-    samples: Callable[[Window], Sequence[Sample]]
+    samples: Callable[[SampleWindow], Sequence[Sample]]
 
 
 def gauge(name: str, help: str, label: str, values: Mapping[str, float], known: Iterable[Any] | None = None) -> Metric:

@@ -28,7 +28,7 @@ def _unavailable(name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     raise NotImplementedError(name)
 
 
-class Happening(NamedTuple):
+class HookEvent(NamedTuple):
     """One event of a harness; a field that the harness does not give is empty."""
 
     event: HarnessEvent
@@ -53,7 +53,7 @@ class Happening(NamedTuple):
     perform: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] = _unavailable
 
 
-class Said(NamedTuple):
+class HookAnswer(NamedTuple):
     """A handler's answer: to the agent, to the user, or why the tool may not be used."""
 
     context: str = ""
@@ -61,8 +61,8 @@ class Said(NamedTuple):
     refusal: str = ""
 
 
-NOTHING = Said()
-Handler = Callable[[Happening], Said]
+NOTHING = HookAnswer()
+Handler = Callable[[HookEvent], HookAnswer]
 HANDLERS: list[Handler] = []
 
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from django.core.management import get_commands, load_command_class
 
 from nexus.core.apps import nexus_apps
-from nexus.core.cli import Group, NexusCommand
+from nexus.core.cli import CommandGroup, NexusCommand
 from nexus.core.config import package_version
 from nexus.core.operations.errors import Code
 
@@ -30,10 +30,10 @@ def commands() -> dict[str, NexusCommand]:
 
 def overview() -> str:
     """Return the list of commands by group, a line each."""
-    groups: dict[Group, list[str]] = defaultdict(list)
+    groups: dict[CommandGroup, list[str]] = defaultdict(list)
     for name, command in commands().items():
         groups[command.group].append(f"  {name:<{WIDTH}}{summary(command.help)}")
-    lists = ("\n".join([group, *groups[group]]) for group in Group if group in groups)
+    lists = ("\n".join([group, *groups[group]]) for group in CommandGroup if group in groups)
     return "\n\n".join(
         [
             "usage: nexus COMMAND [options] [settings]",

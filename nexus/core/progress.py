@@ -8,7 +8,7 @@ from typing import Protocol
 QUIET_SECONDS = 2.0
 
 
-class Stream(Protocol):
+class OutputStream(Protocol):
     """The common part of a command's stdout and stderr."""
 
     def write(self, text: str) -> object:
@@ -18,7 +18,7 @@ class Stream(Protocol):
 class Bar:
     """A progress line with the percentage, or the seconds so far, written at most every two seconds."""
 
-    def __init__(self, stream: Stream, what: str) -> None:
+    def __init__(self, stream: OutputStream, what: str) -> None:
         self._stream, self._what, self._last = stream, what, time.monotonic()
         self._began = self._last
 

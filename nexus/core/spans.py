@@ -15,7 +15,7 @@ Of = TypeVar("Of")
 Timed = tuple[Of, str, float, float | None]  # whose, its key, from when to when (None: still) in seconds since 1970
 
 
-class Window(NamedTuple):
+class ChartWindow(NamedTuple):
     """The time of a chart in seconds since 1970: its start, the moment that spans may outlast, and the length of a
     cell."""
 
@@ -29,7 +29,7 @@ class Window(NamedTuple):
 
 
 def longest_and_counts(
-    spans: Iterable[Timed[Of]], window: Window, most: int
+    spans: Iterable[Timed[Of]], window: ChartWindow, most: int
 ) -> tuple[list[Timed[Of]], Counter[tuple[Of, int]]]:
     """Return the spans of a window that last at least half a cell, the longest first, at most `most`; and the number
     of all others by owner and by the cell that they begin in, numbered since 1970."""

@@ -15,7 +15,7 @@ KINDS = {"+": "added", "-": "removed", "@": "place", "\\": "place"}  # kind of a
 PLACE = re.compile(r"@@ -([0-9]{1,9})(?:,[0-9]{1,9})? \+([0-9]{1,9})(?:,[0-9]{1,9})? @@")
 
 
-class Line(NamedTuple):
+class DiffLine(NamedTuple):
     """A line of a file's diff: of its `header`, of one side (`added`, `removed`), of both (`same`), or git's (`place`).
 
     `old` and `new` are its numbers on the sides; 0 where it is not.
@@ -126,17 +126,17 @@ def shown(diff: str, changed: Sequence[ChangedFile], cut: bool) -> tuple[str, li
     return diff, list(changed)
 
 
-def numbered(lines: Sequence[str]) -> Iterator[Line]:
+def numbered(lines: Sequence[str]) -> Iterator[DiffLine]:
     """Yield the lines of a section with their kinds and numbers."""
     content, old, new = False, 0, 0
     for text in lines:
         content = content or text.startswith("@@")
         if not content:
-            yield Line("header", text)
+            yield DiffLine("header", text)
             continue
         kind = KINDS.get(text[:1], "same")
         if place := PLACE.match(text):
             old, new = int(place[1]), int(place[2])
         on_old, on_new = kind in ("removed", "same"), kind in ("added", "same")
-        yield Line(kind, text, old * on_old, new * on_new)
+        yield DiffLine(kind, text, old * on_old, new * on_new)
         old, new = old + on_old, new + on_new

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from inbox.monitoring import Picture
-from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
+from nexus.core.contributions import Action, AttentionItem, AttentionKind, Items
 from nexus.forges.models import Forge, ForgeIssue
 
 
-def _refused(picture: Picture, each: int) -> Found:
+def _refused(picture: Picture, each: int) -> Items:
     """Find forges that refuse their token, or that failed more than once in a row."""
     rows = [row for row in Forge.objects.order_by("created_at") if row.refused_at is not None or row.failures > 1]
     rows = [row for row in rows if picture.includes(row.workspace_id)]
-    return Found(len(rows), [_item(row) for row in rows[:each]])
+    return Items(len(rows), [_item(row) for row in rows[:each]])
 
 
 def _item(row: Forge) -> AttentionItem:
@@ -23,7 +23,7 @@ def _item(row: Forge) -> AttentionItem:
     return AttentionItem(f"{row.repository} refuses its token", what, since=row.refused_at)
 
 
-def _unpublished(picture: Picture, each: int) -> Found:
+def _unpublished(picture: Picture, each: int) -> Items:
     """Find work whose push failed."""
     rows = ForgeIssue.objects.exclude(last_error=None).filter(ended="").select_related("forge").order_by("pk")
     failed = [row for row in rows if picture.includes(row.forge.workspace_id)]
@@ -31,7 +31,7 @@ def _unpublished(picture: Picture, each: int) -> Found:
         AttentionItem(f"Work on {row.forge.repository}: {row.title}", row.last_error or "", row.handoff_id)
         for row in failed[:each]
     ]
-    return Found(len(failed), needs)
+    return Items(len(failed), needs)
 
 
 KINDS = (

@@ -22,7 +22,7 @@ from nexus.forges.protocol import (
     Checks,
     Comment,
     ForgeError,
-    Issue,
+    IssueData,
     Job,
     NotThere,
     Pull,
@@ -54,11 +54,11 @@ class GitHubClient:
         )
         self._path = f"/repos/{repository}"
 
-    def issues(self, since: datetime | None, etag: str) -> tuple[Sequence[Issue], str] | None:
+    def issues(self, since: datetime | None, etag: str) -> tuple[Sequence[IssueData], str] | None:
         query: dict[str, Any] = {"state": "all", "sort": "updated", "direction": "asc", "per_page": PAGE}
         if since is not None:
             query["since"] = since.astimezone(UTC).strftime(MOMENT)
-        found: list[Issue] = []
+        found: list[IssueData] = []
         newest = ""
         for page in range(1, MAX_ISSUES // PAGE + 1):
             rows, tag = self._page(f"{self._path}/issues", {**query, "page": page}, etag if page == 1 else "")
@@ -95,7 +95,7 @@ class GitHubClient:
             if len(rows) < PAGE:
                 return
 
-    def issue(self, number: int) -> Issue:
+    def issue(self, number: int) -> IssueData:
         row = self._call("GET", f"/issues/{number}")
         if "pull_request" in row:
             raise NotThere(f"{number} is a pull request")
@@ -169,8 +169,8 @@ class GitHubClient:
         return [each for each in found if each is not None]
 
 
-def _issue(row: dict[str, Any]) -> Issue:
-    return Issue(
+def _issue(row: dict[str, Any]) -> IssueData:
+    return IssueData(
         number=row["number"],
         title=text_of(row["title"]),
         text=text_of(row.get("body")),

@@ -21,7 +21,7 @@ from nexus.forges.protocol import (
     Checks,
     Comment,
     ForgeError,
-    Issue,
+    IssueData,
     Job,
     NotThere,
     Pull,
@@ -48,7 +48,7 @@ class GitLabClient:
         self._project = self._gitlab.projects.get(repository, lazy=True)
         self._writers: dict[int, bool] = {}
 
-    def issues(self, since: datetime | None, etag: str) -> tuple[Sequence[Issue], str] | None:
+    def issues(self, since: datetime | None, etag: str) -> tuple[Sequence[IssueData], str] | None:
         query: dict[str, Any] = {"order_by": "updated_at", "sort": "asc", "scope": "all"}
         if since is not None:
             query["updated_after"] = since.astimezone(UTC).isoformat()
@@ -56,7 +56,7 @@ class GitLabClient:
             rows = self._project.issues.list(iterator=True, **query, **_ONCE)
             return [_issue(row.attributes) for row in islice(rows, MAX_ISSUES)], ""
 
-    def issue(self, number: int) -> Issue:
+    def issue(self, number: int) -> IssueData:
         with _errors():
             return _issue(self._project.issues.get(number, **_ONCE).attributes)
 
@@ -148,8 +148,8 @@ class GitLabClient:
 _ONCE: dict[str, Any] = {"obey_rate_limit": False, "retry_transient_errors": False}  # the hub tries again
 
 
-def _issue(row: dict[str, Any]) -> Issue:
-    return Issue(
+def _issue(row: dict[str, Any]) -> IssueData:
+    return IssueData(
         number=row["iid"],
         title=text_of(row["title"]),
         text=text_of(row.get("description")),

@@ -49,7 +49,7 @@ class PushInterrupted(ForgeError):
 
 
 @dataclass(frozen=True)
-class Issue:
+class IssueData:
     """An issue as it was at `updated_at`."""
 
     number: int
@@ -118,11 +118,11 @@ class Watched:
 class Client(Protocol):
     """Calls to one repository of a forge. Every one of them may raise ForgeError."""
 
-    def issues(self, since: datetime | None, etag: str) -> tuple[Sequence[Issue], str] | None:
+    def issues(self, since: datetime | None, etag: str) -> tuple[Sequence[IssueData], str] | None:
         """Return the issues changed since a moment, oldest change first, and the answer's ETag; None if nothing
         changed."""
 
-    def issue(self, number: int) -> Issue: ...
+    def issue(self, number: int) -> IssueData: ...
 
     def remote(self) -> str:
         """Return the address from which git clones the repository over HTTP."""
@@ -151,11 +151,11 @@ class Client(Protocol):
 
 
 @dataclass
-class Found:
+class StepResult:
     """What a step found and did, up to its error."""
 
     error: ForgeError | None = None
-    issues: Sequence[Issue] | None = None  # None where nothing changed
+    issues: Sequence[IssueData] | None = None  # None where nothing changed
     etag: str = ""
     columns: dict[str, Any] = field(default_factory=dict)  # of the taken issue, to be stored
     jobs: list[Job] = field(default_factory=list)  # that failed, and the agent does not know

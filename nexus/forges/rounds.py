@@ -27,7 +27,7 @@ from nexus.core.operations.errors import Code, NexusError, not_found
 from nexus.forges import push, remotes, services, texts
 from nexus.forges.config import ForgeSettings
 from nexus.forges.models import Forge, ForgeIssue, ForgeKind
-from nexus.forges.protocol import Client, ForgeError, Found, NotThere, Pull, PushInterrupted, Rejected
+from nexus.forges.protocol import Client, ForgeError, NotThere, Pull, PushInterrupted, Rejected, StepResult
 
 LEASE = timedelta(seconds=15)  # without a sign of life, until an issue is another hub's to look at
 RENEW_SECONDS = 3.0
@@ -48,7 +48,7 @@ def client(forge: Forge) -> Client:
 
 
 @dataclass(frozen=True)
-class Step:
+class ForgeStep:
     """A look at a forge's issues, or at one that was taken."""
 
     forge: Forge
@@ -59,7 +59,7 @@ class Step:
     is_fresh: bool = False  # some of it was not compared yet
 
 
-class Rounds(BackgroundWork[Step, Found]):
+class Rounds(BackgroundWork[ForgeStep, StepResult]):
     """Background work: a forge is a queue, a step an item."""
 
     name = "forges"
@@ -70,7 +70,7 @@ class Rounds(BackgroundWork[Step, Found]):
         waiting = Q(refused_at__isnull=False) | Q(next_attempt_at__gt=now())
         return list(Forge.objects.exclude(waiting).values_list("pk", flat=True))
 
-    def claim(self, queue: str) -> Step | None:
+    def claim(self, queue: str) -> ForgeStep | None:
         moment = now()
         forge = Forge.objects.filter(pk=queue, refused_at=None).select_related("workspace").first()
         if forge is None or (forge.next_attempt_at is not None and forge.next_attempt_at > moment):
@@ -85,16 +85,16 @@ class Rounds(BackgroundWork[Step, Found]):
         if not _lease(issue):
             return None  # another hub looks at it
         tree = push.work_of(issue.handoff)
-        return Step(forge, issue, tree, push.approved(issue, tree))
+        return ForgeStep(forge, issue, tree, push.approved(issue, tree))
 
-    def act(self, item: Step) -> Found:
+    def act(self, item: ForgeStep) -> StepResult:
         if item.issue is None:
             return self._found(item)
         with repeated(partial(_lease, item.issue), RENEW_SECONDS, self.name):
             return self._found(item)
 
-    def _found(self, item: Step) -> Found:
-        found = Found(etag=item.forge.etag)
+    def _found(self, item: ForgeStep) -> StepResult:
+        found = StepResult(etag=item.forge.etag)
         try:
             if item.forge.kind == ForgeKind.GIT:
                 _push_or_look(item, found)
@@ -110,10 +110,10 @@ class Rounds(BackgroundWork[Step, Found]):
             found.error = ForgeError(error.message)
         return found
 
-    def given_up(self, item: Step, why: str) -> Found:
-        return Found(etag=item.forge.etag, error=ForgeError(why))
+    def given_up(self, item: ForgeStep, why: str) -> StepResult:
+        return StepResult(etag=item.forge.etag, error=ForgeError(why))
 
-    def settle(self, item: Step, outcome: Found) -> bool:
+    def settle(self, item: ForgeStep, outcome: StepResult) -> bool:
         if item.issue is not None:
             services.settle_issue(item.forge, item.issue, outcome)
         elif outcome.error is None and item.forge.kind == ForgeKind.GIT:
@@ -157,16 +157,16 @@ def _lease(issue: ForgeIssue) -> bool:
     return True
 
 
-def _look_of(forge: Forge) -> Step:
+def _look_of(forge: Forge) -> ForgeStep:
     if forge.kind != ForgeKind.GIT:
-        return Step(forge)
+        return ForgeStep(forge)
     waiting = forge.issues.filter(ended="").exclude(head="")
     rows = waiting.order_by(F("pull_updated_at").asc(nulls_first=True)).values_list("head", "pull_updated_at")
     found = list(rows[: remotes.MAX_WORK])
-    return Step(forge, heads=tuple(head for head, _ in found), is_fresh=any(seen is None for _, seen in found))
+    return ForgeStep(forge, heads=tuple(head for head, _ in found), is_fresh=any(seen is None for _, seen in found))
 
 
-def _push_or_look(step: Step, found: Found) -> None:
+def _push_or_look(step: ForgeStep, found: StepResult) -> None:
     """Push approved work to a git remote, or look at its watched branch. Raises ForgeError."""
     forge, issue = step.forge, step.issue
     if issue is None:
@@ -181,7 +181,7 @@ def _push_or_look(step: Step, found: Found) -> None:
         found.columns |= {"head": commit, "pull_updated_at": None, "published_at": None, "last_error": None}
 
 
-def _push(step: Step, issue: ForgeIssue, remote: str, columns: dict[str, Any]) -> tuple[str, str]:
+def _push(step: ForgeStep, issue: ForgeIssue, remote: str, columns: dict[str, Any]) -> tuple[str, str]:
     """Push the work on an issue; count in `columns` how often that failed in a row for a reason that may pass. A person
     is told of the second failure."""
     failures = (issue.push_failures or 0) + 1
@@ -194,7 +194,7 @@ def _push(step: Step, issue: ForgeIssue, remote: str, columns: dict[str, Any]) -
         raise
 
 
-def _bring_in_line(calls: Client, step: Step, issue: ForgeIssue, found: Found) -> None:
+def _bring_in_line(calls: Client, step: ForgeStep, issue: ForgeIssue, found: StepResult) -> None:
     """Publish what was approved, read what became of it, and show the progress. Raises ForgeError; what was done by
     then is in `found`."""
     approved = issue.handoff.status == HandoffStatus.COMPLETED and issue.pull is None
@@ -205,7 +205,7 @@ def _bring_in_line(calls: Client, step: Step, issue: ForgeIssue, found: Found) -
     _show_progress(calls, issue, found.columns)
 
 
-def _publish(calls: Client, step: Step, issue: ForgeIssue, found: Found) -> None:
+def _publish(calls: Client, step: ForgeStep, issue: ForgeIssue, found: StepResult) -> None:
     columns = found.columns
     try:
         if issue.pull is None and _is_closed(calls, issue):
@@ -243,14 +243,14 @@ def _is_closed(calls: Client, issue: ForgeIssue) -> bool:
         return False
 
 
-def _own_pull(calls: Client, step: Step, issue: ForgeIssue) -> Pull | None:
+def _own_pull(calls: Client, step: ForgeStep, issue: ForgeIssue) -> Pull | None:
     """Return the pull request that a hub opened for an issue, whatever its state."""
     branch = issue.branch or (step.tree.branch if step.tree else None)
     pull = calls.find_pull(branch) if branch else None
     return pull if pull is not None and _is_own(pull, issue) else None
 
 
-def _read_pull(calls: Client, number: int, issue: ForgeIssue, found: Found) -> None:
+def _read_pull(calls: Client, number: int, issue: ForgeIssue, found: StepResult) -> None:
     try:
         pull = calls.pull(number)
     except Rejected as error:  # it was deleted: until a person publishes the work again

@@ -30,7 +30,7 @@ from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 from nexus.forges import remotes, texts
 from nexus.forges.config import ForgeSettings
 from nexus.forges.models import PAUSES, STREAM, Forge, ForgeIssue, ForgeKind, pause
-from nexus.forges.protocol import Busy, ForgeError, Found, Issue, TokenRefused, Watched
+from nexus.forges.protocol import Busy, ForgeError, IssueData, StepResult, TokenRefused, Watched
 from nexus.forges.push import is_of, work_of
 from nexus.hooks.sender import check_url
 
@@ -165,12 +165,12 @@ def find(forge_id: str) -> Forge:
     return row
 
 
-def is_wanted(forge: Forge, issue: Issue) -> bool:
+def is_wanted(forge: Forge, issue: IssueData) -> bool:
     """Return whether an issue is taken by its label or its assignee."""
     return issue.is_open and (forge.label in issue.labels or forge.assignee in issue.assignees)
 
 
-def take(forge: Forge, issue: Issue) -> ForgeIssue:
+def take(forge: Forge, issue: IssueData) -> ForgeIssue:
     """Make a handoff of an issue, once. Its result is tested by the project's reviewed checks, and an operator verifies
     it. Raises the errors of a new handoff."""
     known = ForgeIssue.objects.filter(forge=forge, number=issue.number).first()
@@ -293,7 +293,7 @@ def _approved_for(forge: Forge) -> list[str]:
     return [handoff.pk for handoff, tree in trees if tree is not None and is_of(root, tree)]
 
 
-def settle_look(forge: Forge, issues: Sequence[Issue], etag: str) -> None:
+def settle_look(forge: Forge, issues: Sequence[IssueData], etag: str) -> None:
     """Take the issues that are wanted, and end the work on those that were closed. Raises the errors of a new
     handoff."""
     since = forge.since
@@ -322,7 +322,7 @@ def _end_closed(forge: Forge, row: ForgeIssue) -> None:
         end(forge, row, "closed")
 
 
-def settle_issue(forge: Forge, row: ForgeIssue, found: Found) -> None:
+def settle_issue(forge: Forge, row: ForgeIssue, found: StepResult) -> None:
     """Store what a look at a taken issue found, pass on to its agent what that does not know, and end the work that was
     merged or closed: all in one transaction."""
     moment = now()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from handoffs.models import ACTING
 from nexus.core.config import CoreSettings
-from nexus.forges.protocol import MAX_LOG, MAX_TEXT, Comment, Issue, Job
+from nexus.forges.protocol import MAX_LOG, MAX_TEXT, Comment, IssueData, Job
 
 MAX_NAME = 100
 CUT = "[cut here: the forge has the rest]"
@@ -41,7 +41,7 @@ def bounded(text: str, end: str = "") -> str:
     return data[:room].decode(errors="ignore") + rest if room > 0 else data[:most].decode(errors="ignore")
 
 
-def work_text(repository: str, issue: Issue) -> str:
+def work_text(repository: str, issue: IssueData) -> str:
     """Return the payload of an issue's handoff."""
     return bounded(
         f"Issue #{issue.number} of {single_name(repository)}, by {single_name(issue.author)}: {issue.url[:500]}\n"

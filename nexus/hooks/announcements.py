@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any
 from nexus.core import processes
 from nexus.core.clients import SESSION_START, STOP
 from nexus.hooks import hook_state, signal_files
-from nexus.hooks.harness import Ask, Call
+from nexus.hooks.harness import Ask, HookCall
 
 if TYPE_CHECKING:
-    from nexus.hooks.quick_check import Seen
+    from nexus.hooks.quick_check import PendingWork
 
 BACKGROUND_SECONDS = 60
 
 
-def announcement(settings: Any, call: Call, ask: Ask) -> str:
+def announcement(settings: Any, call: HookCall, ask: Ask) -> str:
     """Return the notice; empty if there is nothing to say, or another call says it right now."""
     with hook_state.lock(settings.home, call) as alone:
         # A harness runs tools in parallel, and their hooks, too: only one of them prints the notice.
         return _announce(settings, call, ask) if alone else ""
 
 
-def _announce(settings: Any, call: Call, ask: Ask) -> str:
+def _announce(settings: Any, call: HookCall, ask: Ask) -> str:
     kept = hook_state.load(settings.home, call)
     if call.event == SESSION_START:
         kept = hook_state.HookMemory()  # a new context has been told nothing
@@ -54,14 +54,14 @@ def _passed(moment: float, settings: Any) -> bool:
     return not 0 < moment - time.time() <= _pace(settings)
 
 
-def _must_look(settings: Any, call: Call, kept: hook_state.HookMemory) -> bool:
+def _must_look(settings: Any, call: HookCall, kept: hook_state.HookMemory) -> bool:
     if call.event == STOP or _passed(kept.look_by, settings):  # no signal is sent for what the agent took itself
         return True
     seen = signal_files.stamp(settings.home, call.agent_id)
     return seen is None or seen != kept.signal
 
 
-def _news(settings: Any, call: Call, kept: hook_state.HookMemory, ask: Ask) -> str:
+def _news(settings: Any, call: HookCall, kept: hook_state.HookMemory, ask: Ask) -> str:
     """Return a notice of what is new, once; at Stop, once more of what still waits, and once of the agent's debts."""
     signal_files.arm(settings.home, call.agent_id)
     kept.signal = signal_files.stamp(settings.home, call.agent_id)  # before the check, so that none is missed
@@ -85,7 +85,7 @@ def _news(settings: Any, call: Call, kept: hook_state.HookMemory, ask: Ask) -> s
     return str(text + owed)
 
 
-def _seen(settings: Any, call: Call, ask: Ask) -> Seen:
+def _seen(settings: Any, call: HookCall, ask: Ask) -> PendingWork:
     """Return what waits; without Django or the hub if the store is a file."""
     from nexus.hooks import quick_check  # takes a tenth of the time of a call that does not read the store
 
@@ -98,7 +98,7 @@ def _seen(settings: Any, call: Call, ask: Ask) -> Seen:
             owing=call.event == STOP,
         )
     waiting, changes_at, owed = ask("seen", call)
-    return quick_check.Seen(set(waiting), changes_at, frozenset(owed))
+    return quick_check.PendingWork(set(waiting), changes_at, frozenset(owed))
 
 
 def _in_background(work: Callable[[], None]) -> None:

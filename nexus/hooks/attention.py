@@ -6,32 +6,32 @@ from collections.abc import Sequence
 
 from coordination.paths import workspace_id_of
 from inbox.monitoring import Picture
-from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
+from nexus.core.contributions import Action, AttentionItem, AttentionKind, Items
 from nexus.hooks import problems
 from nexus.hooks.models import NoticeAddress, Webhook
 
 
-def _failing_webhooks(picture: Picture, each: int) -> Found:
+def _failing_webhooks(picture: Picture, each: int) -> Items:
     """Find webhooks to which an event could not be sent more than once in a row."""
     rows = list(Webhook.objects.filter(failures__gt=1).order_by("created_at"))
     rows = [row for row in rows if picture.includes(row.workspace_id)]
     needs = [AttentionItem(f"{row.url[:120]} fails", row.last_error or "", row.pk) for row in rows[:each]]
-    return Found(len(rows), needs)
+    return Items(len(rows), needs)
 
 
-def _silent_addresses(picture: Picture, each: int) -> Found:
+def _silent_addresses(picture: Picture, each: int) -> Items:
     """Find addresses to which notices failed more than once in a row."""
     rows = list(NoticeAddress.objects.filter(failures__gt=1).order_by("created_at"))
     rows = [row for row in rows if picture.includes(row.workspace_id)]
     needs = [AttentionItem(f"Notices to {row.name} fail", row.last_error or "", row.pk) for row in rows[:each]]
-    return Found(len(rows), needs)
+    return Items(len(rows), needs)
 
 
-def _failing_hooks(picture: Picture, each: int) -> Found:
+def _failing_hooks(picture: Picture, each: int) -> Items:
     """Find hooks that fail, or that a client does not run."""
     rows = [row for row in problems.list_problems() if picture.includes(workspace_id_of(row.project_root))]
     needs = [AttentionItem(row.title, row.advice, row.hook_id, since=row.since) for row in rows[:each]]
-    return Found(len(rows), needs)
+    return Items(len(rows), needs)
 
 
 KINDS = (

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nexus.core.clients import STOP
-from nexus.core.harness_events import HANDLERS, NOTHING, Happening, Said
+from nexus.core.harness_events import HANDLERS, NOTHING, HookAnswer, HookEvent
 from nexus.core.time_limit import time_limit
 from nexus.hooks import harness
-from nexus.hooks.harness import Ask, Call
+from nexus.hooks.harness import Ask, HookCall
 
 ACTIONS = ("install", "uninstall", "signal-file", "-h", "--help")  # the subcommands for people
 BUSY_TIMEOUT_MS = "500"  # a harness waits for its hook
@@ -46,7 +46,7 @@ def main(configure: Configure, ask: Ask) -> None:
         _complain(error, settings, call)
 
 
-def _complain(error: Exception, settings: Any, call: Call | None) -> None:
+def _complain(error: Exception, settings: Any, call: HookCall | None) -> None:
     """Print an error on stderr, which most harnesses hide, and store it for the operator's pages."""
     said = " ".join(str(error).split())[:300] or type(error).__name__
     with contextlib.suppress(OSError):
@@ -58,7 +58,7 @@ def _complain(error: Exception, settings: Any, call: Call | None) -> None:
             hook_state.record_fault(settings.home, call.agent_id, call.root, said)
 
 
-def respond(settings: Any, call: Call, ask: Ask) -> str:
+def respond(settings: Any, call: HookCall, ask: Ask) -> str:
     """Return the output of a call; empty if there is nothing to say."""
     said = _handled(settings, call, ask)
     if said.refusal or said.warning:
@@ -74,7 +74,7 @@ def respond(settings: Any, call: Call, ask: Ask) -> str:
     return harness.render(call, text) if text else ""
 
 
-def _handled(settings: Any, call: Call, ask: Ask) -> Said:
+def _handled(settings: Any, call: HookCall, ask: Ask) -> HookAnswer:
     """Return what the apps say that handle every point of a session. An error there does not keep mail back."""
     if call.point is None:
         return NOTHING
@@ -83,7 +83,7 @@ def _handled(settings: Any, call: Call, ask: Ask) -> Said:
         data: Mapping[str, Any] = ask("perform", call, operation=name, arguments=arguments)
         return data
 
-    happening = Happening(
+    happening = HookEvent(
         event=call.point,
         client=call.client,
         root=call.root,
@@ -102,10 +102,10 @@ def _handled(settings: Any, call: Call, ask: Ask) -> Said:
             raise  # the time limit is over
         except Exception as error:
             _complain(error, settings, call)
-    return Said(*("\n".join(filter(None, texts)) for texts in zip(*answers, strict=True))) if answers else NOTHING
+    return HookAnswer(*("\n".join(filter(None, texts)) for texts in zip(*answers, strict=True))) if answers else NOTHING
 
 
-def _mail(settings: Any, call: Call, ask: Ask) -> str:
+def _mail(settings: Any, call: HookCall, ask: Ask) -> str:
     if call.event is None or (call.event == STOP and call.continued):
         return ""
     from nexus.hooks import announcements  # not imported for the check of an edit

@@ -30,7 +30,7 @@ from nexus.core.clients import (
     START,
     STOP,
 )
-from nexus.core.harness_events import HarnessEvent, Said
+from nexus.core.harness_events import HarnessEvent, HookAnswer
 
 MATCHED = frozenset({BEFORE, AFTER})  # entries for these have a matcher of tools: all of them
 UNHEARD = frozenset({COMPLETE, END})  # no client shows its agent what is said here
@@ -96,7 +96,7 @@ PLANNING = "--planning"  # an option in the command of a hook for every point
 MAX_ID = 255
 
 
-class Call(NamedTuple):
+class HookCall(NamedTuple):
     """One call of the hook, from any harness."""
 
     client: str
@@ -150,7 +150,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read(arguments: Sequence[str], environ: Mapping[str, str], text: str) -> Call:
+def read(arguments: Sequence[str], environ: Mapping[str, str], text: str) -> HookCall:
     """Parse a call. Raises ValueError for an unknown option, or input that is not a JSON object."""
     parser = _Parser(add_help=False, allow_abbrev=False)
     add_options(parser)
@@ -162,7 +162,7 @@ def read(arguments: Sequence[str], environ: Mapping[str, str], text: str) -> Cal
     event = given.event or (PROMPT if name is None else own_names.get(str(name)))
     called = next((own for own, each in own_names.items() if each == event), str(name))
     root = os.path.realpath(given.project_root or _project(environ, payload))
-    return Call(
+    return HookCall(
         client=client,
         event=event,
         root=root,
@@ -212,7 +212,7 @@ def derived_id(client: str, root: str) -> str:
     return f"{client}@{name[: MAX_ID - 50]}-{digest}"
 
 
-def render(call: Call, text: str) -> str:
+def render(call: HookCall, text: str) -> str:
     """Return the output with which the harness shows `text` to its agent."""
     if call.client == "text":
         return text
@@ -228,7 +228,7 @@ def render(call: Call, text: str) -> str:
     return json.dumps(answer) + "\n"
 
 
-def render_aside(call: Call, said: Said) -> str:
+def render_aside(call: HookCall, said: HookAnswer) -> str:
     """Return the output with which the harness refuses a tool to its agent, or warns its user."""
     if call.client == "text":
         return said.refusal or said.warning

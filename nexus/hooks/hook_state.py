@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from nexus.core import files
 from nexus.core.clients import SESSION_START, STOP
-from nexus.hooks.harness import Call
+from nexus.hooks.harness import HookCall
 from nexus.hooks.signal_files import private_directory
 
 
@@ -61,7 +61,7 @@ def hook_id(agent_id: str, root: str) -> str:
     return hashlib.sha256(f"{agent_id}\0{root}".encode()).hexdigest()
 
 
-def _file(home: Path, call: Call, kind: str) -> Path:
+def _file(home: Path, call: HookCall, kind: str) -> Path:
     return home / "hooks" / f"{hook_id(call.agent_id, call.root)}.{kind}"
 
 
@@ -79,7 +79,7 @@ def _save(file: Path, content: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def lock(home: Path, call: Call) -> Iterator[bool]:
+def lock(home: Path, call: HookCall) -> Iterator[bool]:
     """Yield whether no other call for this agent is inside; the system frees the lock of a process that died.
 
     At the start of a session, and when the agent would stop, wait for the other call: no later call would say what this
@@ -101,7 +101,7 @@ def lock(home: Path, call: Call) -> Iterator[bool]:
             yield True
 
 
-def load(home: Path, call: Call) -> HookMemory:
+def load(home: Path, call: HookCall) -> HookMemory:
     """Return the stored memory; a new one if there is none."""
     try:
         return HookMemory(**_load(_file(home, call, "told.json")))
@@ -109,7 +109,7 @@ def load(home: Path, call: Call) -> HookMemory:
         return HookMemory()
 
 
-def save(home: Path, call: Call, memory: HookMemory) -> None:
+def save(home: Path, call: HookCall, memory: HookMemory) -> None:
     """Store the memory in one step: another call of the hook sees the old one or the new."""
     _save(_file(home, call, "told.json"), vars(memory))
 
@@ -125,7 +125,7 @@ def record_fault(home: Path, agent_id: str, root: str, error: str, refused: str 
     _save(home / "hooks" / f"{name}.{FAULT}", about)
 
 
-def clear_fault(home: Path, call: Call) -> None:
+def clear_fault(home: Path, call: HookCall) -> None:
     """Remove a failure that is some time ago: the hook works again."""
     file = _file(home, call, FAULT)
     with contextlib.suppress(OSError):
@@ -170,7 +170,7 @@ def _modified(file: Path) -> float | None:
         return None
 
 
-def credentials(home: Path, call: Call) -> Credentials | None:
+def credentials(home: Path, call: HookCall) -> Credentials | None:
     """Return the session that is kept open, if any."""
     try:
         return Credentials(**_load(_file(home, call, "session.json")))
@@ -178,6 +178,6 @@ def credentials(home: Path, call: Call) -> Credentials | None:
         return None
 
 
-def keep_credentials(home: Path, call: Call, session: Credentials) -> None:
+def keep_credentials(home: Path, call: HookCall, session: Credentials) -> None:
     """Store the session."""
     _save(_file(home, call, "session.json"), session._asdict())

@@ -202,17 +202,17 @@ class Notice:
 
 
 @dataclass(frozen=True)
-class Sent:
+class NoticeResult:
     """The outcome of an attempt."""
 
     error: str | None = None
 
 
-def send(notice: Notice) -> Sent:
+def send(notice: Notice) -> NoticeResult:
     """Send a notice in a process of its own, which takes SECONDS at most."""
     row = notice.address
     if row.subscription:
-        return Sent("browsers get no notices any more: remove this address and add one of a service")
+        return NoticeResult("browsers get no notices any more: remove this address and add one of a service")
     request = {"url": row.url, "title": notice.title, "body": notice.body, "allow_private": row.allow_private}
     env = environment(*DESKTOP, "HOME", "XDG_RUNTIME_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR", PYTHONPATH=CODE)
     try:
@@ -226,14 +226,14 @@ def send(notice: Notice) -> Sent:
         )
         answer = json.loads(done.output)
     except TimeoutError:
-        return Sent("the service did not answer in time")
+        return NoticeResult("the service did not answer in time")
     except (OSError, ValueError) as error:
-        return Sent(f"it could not be sent ({type(error).__name__})")
-    return Sent(answer.get("error"))
+        return NoticeResult(f"it could not be sent ({type(error).__name__})")
+    return NoticeResult(answer.get("error"))
 
 
 @dataclass
-class Notices(BackgroundWork[Notice, Sent]):
+class Notices(BackgroundWork[Notice, NoticeResult]):
     """Background work: an address is a queue. `queues` reads what needs a person and keeps what is to be sent: that
     takes long on a large store, and `claim` has the writer's turn."""
 
@@ -270,13 +270,13 @@ class Notices(BackgroundWork[Notice, Sent]):
             return None  # removed, or another hub sends it
         return notice
 
-    def act(self, item: Notice) -> Sent:
+    def act(self, item: Notice) -> NoticeResult:
         return send(item)
 
-    def given_up(self, item: Notice, why: str) -> Sent:
-        return Sent(why)
+    def given_up(self, item: Notice, why: str) -> NoticeResult:
+        return NoticeResult(why)
 
-    def settle(self, item: Notice, outcome: Sent) -> bool:
+    def settle(self, item: Notice, outcome: NoticeResult) -> bool:
         settle(item, outcome)
         self.looked = None
         return False
@@ -286,7 +286,7 @@ LOOK = timedelta(seconds=LOOK_SECONDS)
 NOTICES = Notices()
 
 
-def settle(notice: Notice, outcome: Sent) -> None:
+def settle(notice: Notice, outcome: NoticeResult) -> None:
     """Store the outcome of an attempt. A failure pauses the address, longer after each in a row."""
     moment = now()
     with write():

@@ -55,7 +55,7 @@ TABLE = "SELECT 1 FROM sqlite_master WHERE name = ?"
 AGENT = "SELECT role, capabilities, tags FROM agents WHERE agent_id = :agent"
 
 
-class Seen(NamedTuple):
+class PendingWork(NamedTuple):
     """What waits for an agent, when (unix time) time alone may next change that, and its debts, if requested."""
 
     waiting: set[str]
@@ -63,20 +63,20 @@ class Seen(NamedTuple):
     owed: frozenset[str] = frozenset()
 
 
-def glance(database: Path, *, agent_id: str, root: str, busy_ms: int, owing: bool = False) -> Seen:
+def glance(database: Path, *, agent_id: str, root: str, busy_ms: int, owing: bool = False) -> PendingWork:
     """Return the ids of waiting messages and handoffs, and of items that apps registered; with `owing` also the keys of
     debts.
 
     Raises sqlite3.Error if the store cannot be read.
     """
     if not database.exists():
-        return Seen(set(), float("inf"))
+        return PendingWork(set(), float("inf"))
     now = datetime.now(UTC)
     workspace = workspace_id_of(root)
     values = {"agent": agent_id, "workspace": workspace, "now": now.strftime("%Y-%m-%d %H:%M:%S.%f")}
     with closing(connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=busy_ms / 1000)) as store:
         if not NEEDED.issubset(row[0] for row in store.execute(THERE)):
-            return Seen(set(), float("inf"))  # another process is creating the store
+            return PendingWork(set(), float("inf"))  # another process is creating the store
         waiting = {row[0] for row in store.execute(MESSAGES, values)}
         changes = [_moment(row[0]) for row in store.execute(LEASES, values) if row[0]]
         role, *texts = store.execute(AGENT, values).fetchone() or (None, None, None)
@@ -105,7 +105,7 @@ def glance(database: Path, *, agent_id: str, root: str, busy_ms: int, owing: boo
             owed.update(row[0] for row in store.execute(query, values))
     # A lease expires just after its end.
     changes_at = min((moment.timestamp() for moment in changes), default=float("inf")) + 0.001
-    return Seen(waiting, changes_at, frozenset(owed))
+    return PendingWork(waiting, changes_at, frozenset(owed))
 
 
 def _moment(text: str) -> datetime:

@@ -23,14 +23,14 @@ from nexus.core.operations.caller import Caller, process_connection
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.registry import TOOLSETS
 from nexus.hooks import hook_state, texts
-from nexus.hooks.harness import Call
-from nexus.hooks.quick_check import Seen
+from nexus.hooks.harness import HookCall
+from nexus.hooks.quick_check import PendingWork
 from nexus.hooks.signals import notice_kinds
 
 LIMIT = 200  # rows of one page; more than one notice shows
 
 
-def refresh(call: Call) -> None:
+def refresh(call: HookCall) -> None:
     """Register the agent and open its session, or send a heartbeat for the open one. Raises NexusError."""
     store().prepare()
     home = CoreSettings.current().home
@@ -49,7 +49,7 @@ def refresh(call: Call) -> None:
     hook_state.keep_credentials(home, call, hook_state.Credentials(opened["session_id"], opened["session_secret"]))
 
 
-def _heartbeat(call: Call, session_id: str) -> bool:
+def _heartbeat(call: HookCall, session_id: str) -> bool:
     """Send a heartbeat; return whether the session is still open."""
     try:
         return bool(_data(call, "session_heartbeat", session_id=session_id)["status"] != "closed")
@@ -59,26 +59,26 @@ def _heartbeat(call: Call, session_id: str) -> bool:
         raise
 
 
-def seen(call: Call) -> Seen:
+def seen(call: HookCall) -> PendingWork:
     """Return what `glance` returns, for a store that is not a file. Raises NexusError if it cannot be reached."""
     if store().pending():
-        return Seen(set(), 0)  # the store does not exist yet: check again soon
+        return PendingWork(set(), 0)  # the store does not exist yet: check again soon
     _, waits, _ = _waiting(call, ())
     leases = Delivery.objects.filter(recipient_id=call.agent_id, status=DeliveryStatus.DELIVERED)
     lapse = leases.aggregate(lapse=Min("lease_expires_at"))["lapse"]
     changes = [moment for moment in (lapse, next_change(workspace_id_of(call.root))) if moment]
     changes_at = min((moment.timestamp() for moment in changes), default=float("inf")) + 0.001
     owes = debts.owed_by(call.agent_id) if call.event == STOP else []
-    return Seen(waits, changes_at, frozenset(debt.key for debt in owes))
+    return PendingWork(waits, changes_at, frozenset(debt.key for debt in owes))
 
 
-def owed(call: Call, keys: Collection[str]) -> str:
+def owed(call: HookCall, keys: Collection[str]) -> str:
     """Return a text for the agent about these debts; empty if they are settled."""
     found = [debt_row(debt) for debt in debts.owed_by(call.agent_id) if debt.key in keys]
     return texts.debts_text(call.agent_id, found) if found else ""
 
 
-def waiting(call: Call, known: Collection[str]) -> tuple[str, set[str]]:
+def waiting(call: HookCall, known: Collection[str]) -> tuple[str, set[str]]:
     """Return a text about what is new to the agent, and its ids; the text is empty if there is nothing. Record which
     mail it names."""
     text, fresh, named = _waiting(call, known)
@@ -88,7 +88,7 @@ def waiting(call: Call, known: Collection[str]) -> tuple[str, set[str]]:
     return text, fresh
 
 
-def _waiting(call: Call, known: Collection[str]) -> tuple[str, set[str], list[str]]:
+def _waiting(call: HookCall, known: Collection[str]) -> tuple[str, set[str], list[str]]:
     unread = _data(call, "inbox_count", agent_id=call.agent_id)["unread"]
     mail = _data(call, "inbox_peek", agent_id=call.agent_id, limit=LIMIT)["messages"] if unread else []
     open_ones = _data(call, "handoff_list_available", project_root=call.root, agent_id=call.agent_id, limit=LIMIT)[
@@ -118,7 +118,7 @@ def _waiting(call: Call, known: Collection[str]) -> tuple[str, set[str], list[st
     return text, fresh, [row["message_id"] for row in messages[: texts.SHOWN]]
 
 
-def perform(call: Call, operation: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+def perform(call: HookCall, operation: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """Call an operation of any toolset as the hook's agent; return its data. Raises NexusError."""
     store().prepare()
     owner = next((each for each in TOOLSETS.values() if operation in each.operations), toolset.COORDINATION)
@@ -128,15 +128,15 @@ def perform(call: Call, operation: str, arguments: Mapping[str, Any]) -> Mapping
 QUESTIONS: Mapping[str, Callable[..., Any]] = {each.__name__: each for each in (refresh, seen, owed, waiting, perform)}
 
 
-def answer(name: str, call: Call, **arguments: Any) -> Any:
+def answer(name: str, call: HookCall, **arguments: Any) -> Any:
     """Return the answer to a query of the hook. Raises NexusError."""
     return QUESTIONS[name](call, **arguments)
 
 
-def _data(call: Call, name: str, **arguments: Any) -> Mapping[str, Any]:
+def _data(call: HookCall, name: str, **arguments: Any) -> Mapping[str, Any]:
     caller = replace(_caller(call), vouched=True)  # the hook may read before it has opened a session
     return toolset.call(caller, name, arguments)
 
 
-def _caller(call: Call) -> Caller:
+def _caller(call: HookCall) -> Caller:
     return Caller(transport="hook", agent_id=call.agent_id, connection=call.connection or process_connection("hook"))

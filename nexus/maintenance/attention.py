@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from nexus.core.contributions import AttentionItem, AttentionKind, Found
+from nexus.core.contributions import AttentionItem, AttentionKind, Items
 from nexus.core.database.base import DISK_LOW
 from nexus.core.database.store import store
 
 
-def _disk(picture: Any, each: int) -> Found:
+def _disk(picture: Any, each: int) -> Items:
     used = store().disk_used()
     low = used >= DISK_LOW
-    return Found(int(low), [AttentionItem("The disk is almost full", f"{used:.0%} used")] if low else [])
+    return Items(int(low), [AttentionItem("The disk is almost full", f"{used:.0%} used")] if low else [])
 
 
 KINDS = (

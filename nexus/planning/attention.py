@@ -11,7 +11,7 @@ from coordination.models import Agent, Event
 from coordination.presence import Presence
 from handoffs.debts import PATIENCE
 from inbox.monitoring import Picture
-from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found, WakeKind, WakeReason
+from nexus.core.contributions import Action, AttentionItem, AttentionKind, Items, WakeKind, WakeReason
 from nexus.core.operations.parameters import whole_number
 from nexus.planning import monitoring, work
 from nexus.planning.models import STREAM, Issue, Plan, PlanComment, Task, TaskStatus
@@ -20,7 +20,7 @@ from nexus.planning.selectors import owed
 AROUND = timedelta(minutes=1)  # ids of the log rise with time, except for events written at the same moment
 
 
-def _left(picture: Picture, each: int) -> Found:
+def _left(picture: Picture, each: int) -> Items:
     """Find tasks in progress whose agent is gone. They have no lease that expires, and nobody else begins them. Tasks
     with a handoff are left out: the handoff reports them."""
     gone = {state.agent_id for state in picture.agents if state.presence is Presence.OFFLINE}
@@ -42,17 +42,17 @@ def _left(picture: Picture, each: int) -> Found:
         )
         for task_key, debt in shown.items()
     ]
-    return Found(len(left), needs)
+    return Items(len(left), needs)
 
 
-def _submitted(picture: Picture, each: int) -> Found:
+def _submitted(picture: Picture, each: int) -> Items:
     """Find submitted tasks that an operator must decide about, and those that nobody else decided about in time."""
     found, or_more = monitoring.for_person(picture)
     needs = [
         AttentionItem(task.title, why, f"{task.pk}.{task.claim_epoch}", task.pk, since=task.since)
         for task, why in found[:each]
     ]
-    return Found(len(found), needs, or_more)
+    return Items(len(found), needs, or_more)
 
 
 KINDS = (

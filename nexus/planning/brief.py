@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from nexus.planning.knowledge import FOLDERS
-from nexus.planning.state import Issue, State, Task
+from nexus.planning.state import IssueState, PlanState, Task
 from nexus.planning.tracker import RUNNING, Agent
 
 MARK = "[nexus]"
@@ -27,7 +27,7 @@ def line(text: str, length: int = TITLE) -> str:
     return cut("".join(letter for letter in one if letter.isprintable()), length)
 
 
-def summary(state: State, files: Mapping[str, Sequence[str]]) -> str:
+def summary(state: PlanState, files: Mapping[str, Sequence[str]]) -> str:
     """Return the progress of plan and tasks, and the number of knowledge files; empty without plan and tasks."""
     lines = []
     if state.topic is not None:
@@ -73,7 +73,7 @@ def choice(tasks: Sequence[Task]) -> str:
     return "\n".join([heading, *_bullets([_owned(each) for each in tasks])])
 
 
-def snapshot(state: State, files: Mapping[str, Sequence[str]], agents: Iterable[Agent]) -> str:
+def snapshot(state: PlanState, files: Mapping[str, Sequence[str]], agents: Iterable[Agent]) -> str:
     """Return what an agent needs after it lost its context: mode, plan, tasks, files, agents at work."""
     mode = "run" if state.open else "plan" if state.topic is not None else "none"
     lines = [SNAPSHOT, f"Mode: {mode}."]
@@ -91,7 +91,7 @@ def snapshot(state: State, files: Mapping[str, Sequence[str]], agents: Iterable[
     return "\n".join([*lines, *filter(None, [index(files)])])
 
 
-def unfinished(state: State) -> str:
+def unfinished(state: PlanState) -> str:
     """Return what a session leaves unfinished, for its user; empty where nothing is left."""
     left = []
     if state.open:
@@ -103,7 +103,7 @@ def unfinished(state: State) -> str:
     return "\n".join(f"{MARK} {each}" for each in left)
 
 
-def stale(state: State) -> str:
+def stale(state: PlanState) -> str:
     """Return what an earlier session left unfinished, for an agent that begins; empty where nothing is left."""
     there = [name for name, value in (("plan.json", state.topic), ("tasks.json", state.tasks)) if value is not None]
     if not there:
@@ -115,7 +115,7 @@ def stale(state: State) -> str:
     )
 
 
-def _named(issue: Issue) -> str:
+def _named(issue: IssueState) -> str:
     return f"{issue.id}. {line(issue.title)}"
 
 

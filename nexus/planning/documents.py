@@ -48,7 +48,7 @@ CHANGED = (
 
 
 @dataclass(frozen=True)
-class Import:
+class DocumentImport:
     """The steps that bring a document into the rows, in short transactions, so that others can write in between.
 
     After a crash between two steps the file still counts as foreign: the next call prepares again and does the
@@ -60,12 +60,12 @@ class Import:
 
 
 @dataclass(frozen=True)
-class Kept:
+class MirroredDocument:
     """A file that mirrors rows."""
 
     file: StateFile[Any]
     text: Callable[[str], bytes | None]  # takes a workspace_id; None where there must be no file
-    import_of: Callable[[str, Any], Import]  # takes a foreign document; None for a removed file
+    import_of: Callable[[str, Any], DocumentImport]  # takes a foreign document; None for a removed file
     stamped: bool = False  # too large to be read in each call: its stamp is compared first
 
 
@@ -183,11 +183,11 @@ def _digest(document: str) -> str:
     return hashlib.sha256(document.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _import_plan(workspace_id: str, document: PlanDocument | None) -> Import:
+def _import_plan(workspace_id: str, document: PlanDocument | None) -> DocumentImport:
     """Import the plan, then its issues in batches."""
     former = active_plan(workspace_id)
     if document is None:
-        return Import((), partial(_remove_plan, workspace_id))
+        return DocumentImport((), partial(_remove_plan, workspace_id))
     goes_on = former is not None and former.number == document["id"]
     before = {issue.number: issue for issue in Issue.objects.filter(plan_id=workspace_id)} if goes_on else {}
     numbers = {entry["id"] for entry in document["issues"]}
@@ -200,7 +200,7 @@ def _import_plan(workspace_id: str, document: PlanDocument | None) -> Import:
     pieces += [partial(_remove_issues, workspace_id, part) for part in _parts(sorted(before.keys() - numbers))]
     pieces += [partial(_change_issues, workspace_id, part) for part in _parts(changed)]
     what = "plan.updated" if goes_on else "plan.started"
-    return Import(pieces, lambda moment: emit_event(workspace_id, what, None, moment, source="file"))
+    return DocumentImport(pieces, lambda moment: emit_event(workspace_id, what, None, moment, source="file"))
 
 
 def _remove_plan(workspace_id: str, moment: datetime) -> None:
@@ -244,7 +244,7 @@ def _change_issues(workspace_id: str, part: Sequence[tuple[int, IssueEntry]], mo
         issue.save()
 
 
-def _import_tasks(workspace_id: str, document: TasksDocument | None) -> Import:
+def _import_tasks(workspace_id: str, document: TasksDocument | None) -> DocumentImport:
     """Import the tasks in batches, then send the notices of those that became ready. New tasks become visible at the
     end, with their board."""
     known = {task.number: task for task in Task.objects.current(workspace_id)}
@@ -275,7 +275,7 @@ def _import_tasks(workspace_id: str, document: TasksDocument | None) -> Import:
             owned.setdefault(names, []).append(number)
     pieces += [partial(_log_ready, workspace_id, part) for part in _parts(ready)]
     pieces += [partial(_notify_owners, workspace_id, part) for part in _parts(list(owned.items()))]
-    return Import(pieces, partial(_change_board, workspace_id, document))
+    return DocumentImport(pieces, partial(_change_board, workspace_id, document))
 
 
 def _removed_before(workspace_id: str, entries: Mapping[int, TaskEntry]) -> dict[int, Task]:
@@ -364,7 +364,7 @@ def _change_tasks(
             notices.notify_holder(task, None, moment)
 
 
-def _import_history(workspace_id: str, document: HistoryDocument | None) -> Import:
+def _import_history(workspace_id: str, document: HistoryDocument | None) -> DocumentImport:
     """Import new cycles in batches. They become visible at the end, when each gets its position."""
     wanted = [cycle_row(workspace_id, entry, None) for entry in (document["cycles"] if document else [])]
     known: dict[str, list[int]] = {}
@@ -380,7 +380,7 @@ def _import_history(workspace_id: str, document: HistoryDocument | None) -> Impo
         cycles.append(row)
     pieces = [partial(_insert_cycles, part) for part in _parts(fresh)]
     extra = document.get("extra") if document else None
-    return Import(pieces, partial(_list_cycles, workspace_id, cycles, len(fresh), extra))
+    return DocumentImport(pieces, partial(_list_cycles, workspace_id, cycles, len(fresh), extra))
 
 
 def _insert_cycles(cycles: Sequence[Cycle], moment: datetime) -> None:
@@ -405,7 +405,7 @@ def _parts(rows: Sequence[T]) -> list[Sequence[T]]:
 
 
 KEPT_FILES = (
-    Kept(schemas.PLAN, _plan_text, _import_plan),
-    Kept(schemas.TASKS, _tasks_text, _import_tasks),
-    Kept(schemas.HISTORY, _history_text, _import_history, stamped=True),
+    MirroredDocument(schemas.PLAN, _plan_text, _import_plan),
+    MirroredDocument(schemas.TASKS, _tasks_text, _import_tasks),
+    MirroredDocument(schemas.HISTORY, _history_text, _import_history, stamped=True),
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 
-from nexus.core.harness_events import HANDLERS, HOOK_QUERIES, NOTHING, Happening, HarnessEvent, HookQuery, Said
+from nexus.core.harness_events import HANDLERS, HOOK_QUERIES, NOTHING, HarnessEvent, HookAnswer, HookEvent, HookQuery
 
 OWED = """
 SELECT 'task ' || task_key FROM plan_tasks
@@ -24,7 +24,7 @@ LIMIT 1000
 HOOK_QUERIES.append(HookQuery("plan_tasks", owed=OWED))
 
 
-def handle(what: Happening) -> Said:
+def handle(what: HookEvent) -> HookAnswer:
     """Handle an event in a project with a `.nexus`, or where the hook was installed to create it. Raises NexusError."""
     nexus_dir = f"{what.root}/.nexus"
     if not (what.wanted or os.path.isdir(f"{nexus_dir}/state")) or nexus_dir == str(what.settings.home):  # noqa: PTH112  # a tenth of pathlib's time

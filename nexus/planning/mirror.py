@@ -27,7 +27,7 @@ from nexus.core.database.store import write
 from nexus.core.operations.errors import Code, NexusError
 from nexus.planning import directory, schemas
 from nexus.planning.directory import TIME_LIMIT_SECONDS, Directory, PlanningCode
-from nexus.planning.documents import KEPT_FILES, Import, Kept
+from nexus.planning.documents import KEPT_FILES, DocumentImport, MirroredDocument
 from nexus.planning.models import MirroredFile
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ MAKE_ROOM = {
     schemas.TASKS.path: "Shorten the tasks, or close the cycle with task_close.",
     schemas.HISTORY.path: "Move .nexus/history.json to another name: the next cycle begins a new one.",
 }
-FILES: Mapping[str, Kept] = {kept.file.path: kept for kept in KEPT_FILES}
+FILES: Mapping[str, MirroredDocument] = {kept.file.path: kept for kept in KEPT_FILES}
 
 _stamps: dict[tuple[str, str], tuple[str, str]] = {}  # by root and path: a large file's stamp, and its digest
 
@@ -189,7 +189,7 @@ class _Look:
     directory: Directory
     crashed: bool
     digests: dict[str, str] = field(default_factory=dict)  # by path, of the files that were read
-    foreign: dict[str, Import] = field(default_factory=dict)  # by path, the steps that import it
+    foreign: dict[str, DocumentImport] = field(default_factory=dict)  # by path, the steps that import it
     strange: list[str] = field(default_factory=list)  # the paths of files that are not known as ours
     behind: dict[str, str] = field(default_factory=dict)  # by path, the digest of a file that differs from the rows
 
@@ -216,7 +216,7 @@ class _Look:
                 document = None if content is None else self._parsed(kept, content, self._rows.get(path))
                 self.foreign[path] = kept.import_of(self.project.workspace_id, document)
 
-    def _parsed(self, kept: Kept, content: bytes, row: MirroredFile | None) -> Any:
+    def _parsed(self, kept: MirroredDocument, content: bytes, row: MirroredFile | None) -> Any:
         """Return the document. One that breaks its schema is not imported: if a person moves it away, the rows are
         written anew."""
         try:

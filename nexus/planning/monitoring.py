@@ -20,7 +20,7 @@ READY = "ready"  # pending, and all dependencies are met
 
 
 @dataclass(frozen=True)
-class Work:
+class TaskRow:
     """A task of the open cycle with its relations to the others."""
 
     task: Task
@@ -61,7 +61,7 @@ def _number(rows: QuerySet[Any], by: str) -> Coalesce:
     return Coalesce(Subquery(rows.order_by().values(by).annotate(number=Count("pk")).values("number")), 0)
 
 
-def work(workspace_id: str) -> list[Work]:
+def work(workspace_id: str) -> list[TaskRow]:
     """Return the tasks of the open cycle, in their order, with what keeps each from beginning."""
     rows = list(Task.objects.current(workspace_id).only("number", "title", "status", "deps", "owner", "held_by"))
     deps, status = {row.number: row.deps for row in rows}, {row.number: row.status for row in rows}
@@ -69,7 +69,7 @@ def work(workspace_id: str) -> list[Work]:
     done = {number for number, each in status.items() if each == TaskStatus.COMPLETED}
     can_begin = set(in_order({row.number: [each for each in row.deps if each not in done] for row in rows}))
     return [
-        Work(
+        TaskRow(
             row,
             READY if row.number in free else row.status,
             waits_for=[each for each in dict.fromkeys(row.deps) if each in deps and each not in done],
@@ -84,9 +84,9 @@ def work(workspace_id: str) -> list[Work]:
 class Standing:
     """A task with its dependencies and its dependents."""
 
-    work: Work
-    needs: list[Work]
-    needed_by: list[Work]
+    work: TaskRow
+    needs: list[TaskRow]
+    needed_by: list[TaskRow]
 
 
 def standing(task: Task) -> Standing:
@@ -108,16 +108,16 @@ def standing(task: Task) -> Standing:
     )
 
 
-def for_issue(issue: Issue) -> list[Work]:
+def for_issue(issue: Issue) -> list[TaskRow]:
     """Return the tasks of the open cycle that belong to an issue."""
     return _linked(Task.objects.current(issue.plan_id).filter(plan_issue=issue.number))
 
 
-def _linked(rows: QuerySet[Task]) -> list[Work]:
+def _linked(rows: QuerySet[Task]) -> list[TaskRow]:
     """Return tasks of an open cycle as a page that links to them shows them."""
     found = list(rows.defer("context", "approach", "acceptance", "risk"))
     free = {task.pk for task in selectors.ready_among(found)}
-    return [Work(row, READY if row.pk in free else row.status) for row in found]
+    return [TaskRow(row, READY if row.pk in free else row.status) for row in found]
 
 
 def document(cycle: Cycle) -> dict[str, Any]:

@@ -464,7 +464,7 @@ class HistorySearch(OfProject):
     last_n: Annotated[int, Field(ge=1, le=MOST_CYCLES)] = 10
 
 
-class Decision(TypedDict):
+class IssueDecision(TypedDict):
     title: str
     decision: str
 
@@ -473,7 +473,7 @@ class FoundCycle(TypedDict):
     completed_at: str
     branch: str
     topic: NotRequired[str]
-    decisions: NotRequired[list[Decision]]
+    decisions: NotRequired[list[IssueDecision]]
     task_count: NotRequired[int]
 
 

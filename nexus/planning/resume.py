@@ -16,7 +16,7 @@ Session = Mapping[str, Any]  # an entry of agent-tracker.json
 Edits = Mapping[str, Sequence[Edit]]  # by file
 
 
-class Decision(NamedTuple):
+class ResumeDecision(NamedTuple):
     """What to do, the session to resume if any, and why."""
 
     decision: Literal["fresh", "resume"]
@@ -33,7 +33,7 @@ def decide(
     files: Collection[str],
     tracker: Sequence[Session],
     edits: Edits,
-) -> Decision:
+) -> ResumeDecision:
     """Decide whether to resume a session of `agent`, the name of a type or of an instance, for a task.
 
     `tier` is the type's: ephemeral, bounded, persistent, or None where it has none. `policy` is the task's
@@ -43,25 +43,25 @@ def decide(
     wanted = policy or OF_TIER.get(tier or "")
     whose = "the task's policy" if policy else f"the tier of its type ({tier})"
     if agent is None:
-        return Decision("fresh", None, "The task has no owner, and none was named.")
+        return ResumeDecision("fresh", None, "The task has no owner, and none was named.")
     if wanted is None:
-        return Decision("fresh", None, f"No tier is known for {agent}, and the task has no policy.")
+        return ResumeDecision("fresh", None, f"No tier is known for {agent}, and the task has no policy.")
     if wanted == FRESH:
-        return Decision("fresh", None, f"It is what {whose} wants.")
+        return ResumeDecision("fresh", None, f"It is what {whose} wants.")
     session = _session(agent, assigned, tracker)
     if session is None:
-        return Decision("fresh", None, f"No ended session of {agent} is recorded.")
+        return ResumeDecision("fresh", None, f"No ended session of {agent} is recorded.")
     agent_id = session["agent_id"]
     against = _against(session, assigned, files, edits)
     if wanted == IF_SAME_ARTIFACT and against:
-        return Decision("fresh", None, f"It is what {whose} wants: {against}.")
+        return ResumeDecision("fresh", None, f"It is what {whose} wants: {against}.")
     if wanted == IF_SAME_ARTIFACT:
         why = f"It is what {whose} wants: nobody else edited its files since. Read them again first."
-        return Decision("resume", agent_id, why)
+        return ResumeDecision("resume", agent_id, why)
     if policy and tier == BOUNDED and against:
         why = f"The task's policy goes before the tier of its type (bounded), by which {against}. Read the files again."
-        return Decision("resume", agent_id, why)
-    return Decision("resume", agent_id, f"It is what {whose} wants.")
+        return ResumeDecision("resume", agent_id, why)
+    return ResumeDecision("resume", agent_id, f"It is what {whose} wants.")
 
 
 def _session(agent: str, assigned: str | None, tracker: Sequence[Session]) -> Session | None:

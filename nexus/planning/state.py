@@ -15,7 +15,7 @@ from nexus.planning.directory import PLAN, TASKS, Directory
 STATUSES = ("pending", "in_progress", "completed")
 
 
-class Issue(NamedTuple):
+class IssueState(NamedTuple):
     """A question to decide, or decided."""
 
     id: int
@@ -38,15 +38,15 @@ class Task(NamedTuple):
     owner_reuse_policy: str = ""
 
 
-class State(NamedTuple):
+class PlanState(NamedTuple):
     """The active plan and the tasks of the cycle; None where the file is missing or cannot be read."""
 
     topic: str | None
-    issues: tuple[Issue, ...]
+    issues: tuple[IssueState, ...]
     tasks: tuple[Task, ...] | None
 
     @property
-    def pending(self) -> list[Issue]:
+    def pending(self) -> list[IssueState]:
         """The undecided issues."""
         return [issue for issue in self.issues if issue.status != "decided"]
 
@@ -63,13 +63,13 @@ class State(NamedTuple):
         return [task for task in tasks if task.id in free]
 
 
-def read(directory: Directory) -> State:
+def read(directory: Directory) -> PlanState:
     """Return the content of the files. Raises STATE_UNAVAILABLE."""
     plan, board = _object(directory.read(PLAN)), _object(directory.read(TASKS))
-    return State(
+    return PlanState(
         topic=None if plan is None else _text(plan, "topic"),
         issues=tuple(
-            Issue(entry["id"], _text(entry, "title"), _text(entry, "status")) for entry in _entries(plan, "issues")
+            IssueState(entry["id"], _text(entry, "title"), _text(entry, "status")) for entry in _entries(plan, "issues")
         ),
         tasks=None if board is None else tuple(task_of(entry) for entry in _entries(board, "tasks")),
     )
@@ -109,7 +109,7 @@ def _text(entry: Mapping[str, Any], name: str) -> str:
 
 def resume_decision(
     task: Task, agent: str | None, sessions: Sequence[resume.Session], edited: resume.Edits
-) -> resume.Decision:
+) -> resume.ResumeDecision:
     """Decide whether an agent, by its type or as an instance, is resumed for a task."""
     instance = next((entry for entry in sessions if entry["agent_id"] == agent), None)
     agent_type = instance["agent_type"] if instance else agent or ""

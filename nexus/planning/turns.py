@@ -6,23 +6,23 @@ import re
 from collections.abc import Callable, Collection, Mapping
 
 from nexus.core.clients import edits_files
-from nexus.core.harness_events import NOTHING, Happening, HarnessEvent, Said
+from nexus.core.harness_events import NOTHING, HarnessEvent, HookAnswer, HookEvent
 from nexus.core.operations.errors import NexusError
 from nexus.planning import brief, edits, knowledge, tracker
 from nexus.planning import state as files
 from nexus.planning.brief import MARK, line
 from nexus.planning.catalog import bundled
 from nexus.planning.catalog.capability_map import blocks
-from nexus.planning.catalog.tags import Found, find_tags
+from nexus.planning.catalog.tags import TaggedText, find_tags
 from nexus.planning.directory import AGENTS, EDITS, LOG, NOTES, RUNTIME, TASKS, Directory
-from nexus.planning.state import State, Task, resume_decision
+from nexus.planning.state import PlanState, Task, resume_decision
 
 ALONE = ("gemini", "text")  # clients that report no subagents
 CHECKS = "check"  # the category of agents that verify
 NUMBERED = re.compile(r"\btask (?:id )?#?([0-9]{1,9})\b", re.IGNORECASE)
 
 
-def handle(what: Happening) -> Said:
+def handle(what: HookEvent) -> HookAnswer:
     """Handle an event and return what to tell the client. Raises NexusError."""
     with Directory(what.root) as directory:
         said = TURNS[what.event](what, directory)
@@ -39,7 +39,7 @@ def _joined(*parts: str) -> str:
     return brief.cut("\n\n".join(filter(None, parts)), brief.LONGEST)
 
 
-def _start(what: Happening, directory: Directory) -> Said:
+def _start(what: HookEvent, directory: Directory) -> HookAnswer:
     from nexus.core.config import package_version  # slow to import
 
     state = files.read(directory)
@@ -55,15 +55,15 @@ def _start(what: Happening, directory: Directory) -> Said:
             directory.remove(LOG)
             directory.remove(NOTES)
     summary = brief.summary(state, knowledge.index(directory)) if what.goes_on else brief.stale(state)
-    return Said(_joined(summary, brief.index(knowledge.index(directory))))
+    return HookAnswer(_joined(summary, brief.index(knowledge.index(directory))))
 
 
-def _message(what: Happening, directory: Directory) -> Said:
+def _message(what: HookEvent, directory: Directory) -> HookAnswer:
     said = carried_out(what, directory)
-    return Said(_joined(*said, brief.summary(files.read(directory), knowledge.index(directory))))
+    return HookAnswer(_joined(*said, brief.summary(files.read(directory), knowledge.index(directory))))
 
 
-def _spawn(what: Happening, directory: Directory) -> Said:
+def _spawn(what: HookEvent, directory: Directory) -> HookAnswer:
     agent_type = what.agent_type or "unknown"
     with directory.locked(PATIENCE):
         before = tracker.agents(directory)
@@ -76,14 +76,14 @@ def _spawn(what: Happening, directory: Directory) -> Said:
     tasks = _tasks_of(files.read(directory), agent_type, agent_id, what.assignment, busy)
     known = brief.index(knowledge.index(directory))
     if len(tasks) != 1:
-        return Said(_joined(brief.choice(tasks), known))
+        return HookAnswer(_joined(brief.choice(tasks), known))
     decision = resume_decision(tasks[0], agent_type, before, edited)
     which = f" {line(decision.agent_id)}" if decision.agent_id else ""
     resume = f"{MARK} This is task {tasks[0].id}. Resume decision: {decision.decision}{which}. {decision.why}"
-    return Said(_joined(brief.task(tasks[0]), known, resume))
+    return HookAnswer(_joined(brief.task(tasks[0]), known, resume))
 
 
-def _complete(what: Happening, directory: Directory) -> Said:
+def _complete(what: HookEvent, directory: Directory) -> HookAnswer:
     with directory.locked(PATIENCE):
         entry = tracker.ended(directory, what.agent_type or "unknown", what.agent_id, what.message, what.client)
         sessions = tracker.agents(directory)
@@ -113,7 +113,7 @@ def _complete(what: Happening, directory: Directory) -> Said:
     return NOTHING
 
 
-def _is_submitted(what: Happening, task: Task) -> bool:
+def _is_submitted(what: HookEvent, task: Task) -> bool:
     return "submitted_at" in what.perform("task_get", {"project_root": what.root, "id": task.id}).get("task", {})
 
 
@@ -122,40 +122,42 @@ def _checks(agent_type: str) -> bool:
     return agent is not None and agent.category == CHECKS
 
 
-def _before(what: Happening, directory: Directory) -> Said:
+def _before(what: HookEvent, directory: Directory) -> HookAnswer:
     if what.agent_type and blocks(what.agent_type, what.client, what.tool):
         who, tool = line(what.agent_type), line(what.tool)
         why = f"{tool} is withheld from agents of type {who}. Report to the lead what needs to be done."
-        return Said(refusal=f"{MARK} {why}")
+        return HookAnswer(refusal=f"{MARK} {why}")
     gated = what.settings.planning_gate_edits and edits_files(what.client, what.tool)
     if gated and not directory.stamp(TASKS) and (tracker.inside(what.root, what.files) or not what.files):
-        return Said(refusal=f"{MARK} An edit in this project needs a task, and there is none: add one with task_add.")
+        return HookAnswer(
+            refusal=f"{MARK} An edit in this project needs a task, and there is none: add one with task_add."
+        )
     return NOTHING
 
 
-def _after(what: Happening, directory: Directory) -> Said:
+def _after(what: HookEvent, directory: Directory) -> HookAnswer:
     who = what.agent_id or what.agent_type or tracker.LEAD
     with directory.locked(PATIENCE):
         tracker.used(directory, what.client, who, what.tool, what.files, what.failed)
     return NOTHING
 
 
-def _end(what: Happening, directory: Directory) -> Said:
+def _end(what: HookEvent, directory: Directory) -> HookAnswer:
     with directory.locked(PATIENCE):
         directory.remove(RUNTIME)
         directory.remove(AGENTS)
-    return Said(warning=brief.unfinished(files.read(directory)))
+    return HookAnswer(warning=brief.unfinished(files.read(directory)))
 
 
-def _compact(what: Happening, directory: Directory) -> Said:
+def _compact(what: HookEvent, directory: Directory) -> HookAnswer:
     with directory.locked(PATIENCE):
         text = brief.snapshot(files.read(directory), knowledge.index(directory), tracker.agents(directory))
         if not what.heard:
             tracker.leave_note(directory, text)
-    return Said(_joined(text)) if what.heard else NOTHING
+    return HookAnswer(_joined(text)) if what.heard else NOTHING
 
 
-def _tasks_of(state: State, agent_type: str, agent_id: str, assignment: str, busy: Collection[str]) -> list[Task]:
+def _tasks_of(state: PlanState, agent_type: str, agent_id: str, assignment: str, busy: Collection[str]) -> list[Task]:
     """Return the tasks that a subagent may begin: assigned to it, or named to it, or begun by its type, or ready for
     its type.
 
@@ -173,7 +175,7 @@ def _tasks_of(state: State, agent_type: str, agent_id: str, assignment: str, bus
     return next(filter(None, choices), [])
 
 
-TURNS: Mapping[HarnessEvent, Callable[[Happening, Directory], Said]] = {
+TURNS: Mapping[HarnessEvent, Callable[[HookEvent, Directory], HookAnswer]] = {
     HarnessEvent.SESSION_START: _start,
     HarnessEvent.USER_MESSAGE: _message,
     HarnessEvent.SUBAGENT_SPAWN: _spawn,
@@ -190,7 +192,7 @@ MOST = 20  # tags of one message that take effect
 PATIENCE = 2.0  # seconds that a hook waits for the lock: less than a client waits for its hook
 
 
-def carried_out(what: Happening, directory: Directory) -> list[str]:
+def carried_out(what: HookEvent, directory: Directory) -> list[str]:
     """Return the texts about a prompt's tags: the skills' texts, and the results of the actions."""
     if "[" not in what.prompt or what.prompt.lstrip().startswith(INJECTED):
         return []
@@ -213,7 +215,7 @@ def carried_out(what: Happening, directory: Directory) -> list[str]:
     return list(dict.fromkeys(said))
 
 
-def _decide(what: Happening, directory: Directory, found: Found) -> str:
+def _decide(what: HookEvent, directory: Directory, found: TaggedText) -> str:
     state = files.read(directory)
     if state.topic is None:
         raise ValueError("there is no active plan; plan_start begins one.")
@@ -227,14 +229,14 @@ def _decide(what: Happening, directory: Directory, found: Found) -> str:
     return f"Issue {issue.id} ({line(issue.title)}) is decided as the user says. Left to decide: {len(left)}."
 
 
-def _keep_lesson(what: Happening, directory: Directory, found: Found) -> str:
+def _keep_lesson(what: HookEvent, directory: Directory, found: TaggedText) -> str:
     if not found.rest:
         raise ValueError("write the lesson after it.")
     with directory.locked(PATIENCE):
         return f"The lesson is kept in .nexus/{knowledge.keep_lesson(directory, found.rest)}."
 
 
-def _tidy(what: Happening, directory: Directory, found: Found) -> str:
+def _tidy(what: HookEvent, directory: Directory, found: TaggedText) -> str:
     with directory.locked(PATIENCE):
         moved = knowledge.tidy(directory)
     where = f" to .nexus/{knowledge.TIDIED}: {', '.join(map(line, moved[:MOST]))}" if moved else ""
@@ -244,14 +246,14 @@ def _tidy(what: Happening, directory: Directory, found: Found) -> str:
     )
 
 
-def _keep_rule(what: Happening, directory: Directory, found: Found) -> str:
+def _keep_rule(what: HookEvent, directory: Directory, found: TaggedText) -> str:
     if not found.rest:
         raise ValueError("write the rule after it.")
     with directory.locked(PATIENCE):
         return f"The rule is kept in .nexus/{knowledge.keep_rule(directory, found.variant or 'rules', found.rest)}."
 
 
-ACTIONS: Mapping[str, Callable[[Happening, Directory, Found], str]] = {
+ACTIONS: Mapping[str, Callable[[HookEvent, Directory, TaggedText], str]] = {
     "nx_plan_decide": _decide,
     "memory_store": _keep_lesson,
     "memory_gc": _tidy,

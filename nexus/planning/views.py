@@ -28,7 +28,7 @@ from nexus.planning.forms import (
     StatusForm,
 )
 from nexus.planning.models import Board, Cycle, Issue, Plan, Task, TaskStatus
-from nexus.planning.monitoring import READY, Work
+from nexus.planning.monitoring import READY, TaskRow
 from nexus.planning.services import comments
 from nexus.planning.toolset import PLANNING
 from nexus.web.forms import OperationForm
@@ -134,7 +134,7 @@ def _answers(issue: Issue) -> list[tuple[str, str]]:
     return [*asked, *((str(entry.get("role", "")), str(entry.get("summary", ""))) for entry in entries)]
 
 
-def _columns(work: Sequence[Work]) -> list[dict[str, Any]]:
+def _columns(work: Sequence[TaskRow]) -> list[dict[str, Any]]:
     """Return the board: for each state the number of tasks and the first of them; for completed tasks, the last."""
     columns = []
     for state, label in COLUMNS.items():

@@ -14,12 +14,12 @@ from handoffs.attention import debtors
 from handoffs.debts import PATIENCE
 from inbox.models import Message
 from inbox.monitoring import Picture
-from nexus.core.contributions import Action, AttentionItem, AttentionKind, Found
+from nexus.core.contributions import Action, AttentionItem, AttentionKind, Items
 from nexus.reservations import selectors
 from nexus.reservations.models import STREAM, Reservation
 
 
-def _unanswered_requests(picture: Picture, each: int) -> Found:
+def _unanswered_requests(picture: Picture, each: int) -> Items:
     """Find reservations that others requested long ago and whose holder neither releases them nor writes to them. A
     holder that does nothing at all is listed with its debts instead."""
     rows, idle = wanted(picture.moment), picture.once(debtors)
@@ -28,16 +28,16 @@ def _unanswered_requests(picture: Picture, each: int) -> Found:
         until=picture.moment - PATIENCE,
     )
     needs = [_need(row, list(these)) for row, these in groupby(waiting, key=lambda question: question.row)]
-    return Found(len(needs), needs[:each], or_more=len(rows) == EXAMINED)
+    return Items(len(needs), needs[:each], or_more=len(rows) == EXAMINED)
 
 
-def _need(row: Reservation, waiting: Sequence[Question]) -> AttentionItem:
+def _need(row: Reservation, waiting: Sequence[FileRequest]) -> AttentionItem:
     names = ", ".join(question.agent_id for question in waiting)
     detail = f"{row.agent_id} holds it and has not answered {names[:200]}"
     return AttentionItem(row.pattern, detail, row.pk, since=min(question.at for question in waiting))
 
 
-def _refused(picture: Picture, each: int) -> Found:
+def _refused(picture: Picture, each: int) -> Items:
     """Find reservations for which the guard refused others' commits or pushes, or found them afterwards."""
     rows = selectors.held(picture.moment).exclude(refused=[]).order_by("created_at", "pk")
     found = [row for row in rows[:EXAMINED] if picture.includes(row.workspace_id)]
@@ -51,7 +51,7 @@ def _refused(picture: Picture, each: int) -> Found:
         for row in found
         if (left := [it for it in row.refused if not it.get("dismissed")])
     ]
-    return Found(len(needs), needs[:each], or_more=len(found) == EXAMINED)
+    return Items(len(needs), needs[:each], or_more=len(found) == EXAMINED)
 
 
 def _what_others_did(refusals: Sequence[Mapping[str, Any]]) -> str:
@@ -126,7 +126,7 @@ HOUR = timedelta(hours=1)
 LOOKED_BACK = 2_000  # the newest requests, and messages of holders
 
 
-class Question(NamedTuple):
+class FileRequest(NamedTuple):
     """An agent's request to the holder of a reservation."""
 
     row: Reservation
@@ -142,14 +142,14 @@ def wanted(moment: datetime, holders: Collection[str] | None = None) -> list[Res
     return list(rows.order_by("created_at", "pk")[:EXAMINED])
 
 
-def unanswered(rows: Sequence[Reservation], *, until: datetime) -> list[Question]:
+def unanswered(rows: Sequence[Reservation], *, until: datetime) -> list[FileRequest]:
     """Return the requests for each of them until a moment whose sender the holder has not written to since."""
     asked = [question for question in _requests(rows) if question.at <= until]
     wrote = _wrote(asked)
     return [each for each in asked if wrote.get((each.row.agent_id, each.agent_id), each.at) <= each.at]
 
 
-def _requests(rows: Sequence[Reservation]) -> Iterator[Question]:
+def _requests(rows: Sequence[Reservation]) -> Iterator[FileRequest]:
     """Yield who requested each of them, and when; the time of the reservation where the log does not say."""
     workspaces = {row.workspace_id for row in rows}
     events = Event.objects.filter(workspace_id__in=workspaces, stream=STREAM, type="file.asked").order_by("-event_id")
@@ -161,10 +161,10 @@ def _requests(rows: Sequence[Reservation]) -> Iterator[Question]:
     }
     for row in rows:
         for name in row.asked_by:
-            yield Question(row, name, max(at.get((name, row.agent_id, row.pattern), row.created_at), row.created_at))
+            yield FileRequest(row, name, max(at.get((name, row.agent_id, row.pattern), row.created_at), row.created_at))
 
 
-def _wrote(asked: Sequence[Question]) -> Mapping[tuple[str, str], datetime]:
+def _wrote(asked: Sequence[FileRequest]) -> Mapping[tuple[str, str], datetime]:
     """Return when each holder last wrote to each agent that asked, since the first request."""
     if not asked:
         return {}

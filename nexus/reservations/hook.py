@@ -10,17 +10,17 @@ from nexus.core.harness_events import (
     HANDLERS,
     HOOK_QUERIES,
     NOTHING,
-    Happening,
     HarnessEvent,
+    HookAnswer,
+    HookEvent,
     HookQuery,
-    Said,
 )
 
 STARTS = (HarnessEvent.SESSION_START, HarnessEvent.CONTEXT_COMPACT)
 ENVIRONMENT = "CLAUDE_ENV_FILE"  # the file from which Claude Code sets its shell commands' environment, at these events
 
 
-def handle(what: Happening) -> Said:
+def handle(what: HookEvent) -> HookAnswer:
     """Warn of an edit of what another agent holds, or refuse it; refuse a commit of it that git's hooks would not see.
     Raises Unreadable."""
     if what.event in STARTS:
@@ -39,15 +39,15 @@ def handle(what: Happening) -> Said:
     if what.command and what.client in TOOLS and what.tool == TOOLS[what.client].shell:
         from nexus.reservations.guard import shell
 
-        return Said(refusal=shell.refusal(what))
+        return HookAnswer(refusal=shell.refusal(what))
     if what.settings.guard_edits == "off" or not what.files or not edits_files(what.client, what.tool):
         return NOTHING
     from nexus.reservations.guard import edits
 
     text = edits.warning(what)
     if what.settings.guard_edits == "stop":
-        return Said(refusal=text)
-    return Said(context=text) if what.heard else Said(warning=text)
+        return HookAnswer(refusal=text)
+    return HookAnswer(context=text) if what.heard else HookAnswer(warning=text)
 
 
 # `nexus.reservations.attention.owed` finds which of these requests wait.

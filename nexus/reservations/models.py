@@ -16,7 +16,7 @@ STREAM = "file"  # of the event log
 STREAMS = {STREAM: "who reserved which files"}
 
 
-class Outcome(models.TextChoices):
+class ReservationOutcome(models.TextChoices):
     """How a reservation ended."""
 
     RELEASED = "released"  # by its holder or an operator
@@ -64,7 +64,7 @@ class Reservation(models.Model):
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField()
     released_at = models.DateTimeField(null=True)  # the time of its end
-    outcome = models.CharField(max_length=16, choices=Outcome, null=True)  # the kind of its end
+    outcome = models.CharField(max_length=16, choices=ReservationOutcome, null=True)  # the kind of its end
 
     objects = ReservationQuerySet.as_manager()
 
@@ -90,7 +90,7 @@ class Reservation(models.Model):
         ]
         constraints = [
             *not_empty("file_reservations", "reservation_id", "agent_id", "pattern", "client_id"),
-            one_of("file_reservations", "outcome", Outcome),
+            one_of("file_reservations", "outcome", ReservationOutcome),
             models.UniqueConstraint(
                 fields=["agent_id", "client_id", "item"],
                 condition=Q(client_id__isnull=False),

@@ -34,9 +34,9 @@ from nexus.core.operations.registry import Wait
 from nexus.core.waiting import Interest
 from nexus.reservations import selectors, services
 from nexus.reservations.config import LEAST_SECONDS, MOST_SECONDS
-from nexus.reservations.models import STREAM, Outcome, Reservation
+from nexus.reservations.models import STREAM, Reservation, ReservationOutcome
 from nexus.reservations.paths import pattern_of, shared_by
-from nexus.reservations.selectors import Conflict
+from nexus.reservations.selectors import ReservationConflict
 from nexus.reservations.services import MOST_WAITING, NAMED
 from nexus.reservations.toolset import FilesCode, operation
 
@@ -57,7 +57,7 @@ class ReservationRow(TypedDict):
     asked_by: NotRequired[Annotated[list[str], Field(description="Who asked for the files.")]]
     waiting: NotRequired[Annotated[list[str], Field(description="Who waits for the files now.")]]
     released_at: NotRequired[Annotated[Time, Field(description="When it ended.")]]
-    outcome: NotRequired[Annotated[str, one_of(Outcome.values, "How it ended.")]]
+    outcome: NotRequired[Annotated[str, one_of(ReservationOutcome.values, "How it ended.")]]
 
 
 class RefusedRow(TypedDict):
@@ -90,7 +90,7 @@ def reservation_row(reservation: Reservation) -> ReservationRow:
     return row
 
 
-def refused_row(conflict: Conflict) -> RefusedRow:
+def refused_row(conflict: ReservationConflict) -> RefusedRow:
     """Return the row of a conflict."""
     return {"path": conflict.pattern, "held": reservation_row(conflict.held)}
 
@@ -146,7 +146,7 @@ class ReservedFiles(TypedDict):
     asked: NotRequired[Annotated[list[str], Field(description="The holders whose inbox has your question.")]]
 
 
-def _wish(p: FilesReserve) -> tuple[services.Wish, workspaces.ProjectDirectory]:
+def _wish(p: FilesReserve) -> tuple[services.WantedFiles, workspaces.ProjectDirectory]:
     return services.wish(
         project_root=p.project_root,
         agent_id=p.agent_id,

@@ -119,7 +119,7 @@ _of_call = Select(
 )
 
 
-class Conflict(NamedTuple):
+class ReservationConflict(NamedTuple):
     """A pattern that an agent named, and a reservation that overlaps it."""
 
     pattern: str
@@ -211,7 +211,7 @@ def find_conflicts(
     exclusive: bool,
     moment: datetime,
     at_once: float = math.inf,
-) -> list[Conflict]:
+) -> list[ReservationConflict]:
     """Return the reservations that conflict with patterns in workspaces that share their files, the first MOST_NAMED
     for each pattern; two shared ones do not conflict.
 
@@ -237,7 +237,7 @@ def find_conflicts(
         )
         found += [(pattern, key) for key in islice(others, MOST_NAMED)]
     rows = Reservation.objects.in_bulk({key for _, key in found})
-    return [Conflict(pattern, rows[key]) for pattern, key in found]
+    return [ReservationConflict(pattern, rows[key]) for pattern, key in found]
 
 
 def holders(
@@ -311,14 +311,16 @@ def compared_with(work: CheckedWork, paths: Sequence[str]) -> tuple[list[str], l
     return untouched, [path for path in paths[:MOST_PATHS] if path not in covered]
 
 
-def overlapping_own(workspace_id: str, agent_id: str, patterns: Sequence[str], moment: datetime) -> list[Conflict]:
+def overlapping_own(
+    workspace_id: str, agent_id: str, patterns: Sequence[str], moment: datetime
+) -> list[ReservationConflict]:
     """Return an agent's reservations that overlap the first MOST_NAMED patterns, at most as many for each.
 
     Raises VALIDATION_ERROR where that is too much to compare.
     """
     held, compared = own(workspace_id, agent_id, moment), compared_by(agent_id)
     return [
-        Conflict(pattern, row)
+        ReservationConflict(pattern, row)
         for pattern in patterns[:MOST_NAMED]
         for row in islice((row for row in held if compared.overlap(pattern, row.pattern)), MOST_NAMED)
     ]

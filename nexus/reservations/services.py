@@ -33,10 +33,10 @@ from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 from nexus.core.operations.parameters import Time
 from nexus.reservations import selectors
 from nexus.reservations.config import SECONDS
-from nexus.reservations.models import STREAM, Outcome, Reservation
+from nexus.reservations.models import STREAM, Reservation, ReservationOutcome
 from nexus.reservations.paths import patterns_of, shared_by
 from nexus.reservations.patterns import extension, prefix_key
-from nexus.reservations.selectors import Conflict
+from nexus.reservations.selectors import ReservationConflict
 
 MOST_REFUSED = 20  # agents, and people, that a reservation names as refused
 NAMED = 20  # patterns or files that an event or a message names; the rest is counted
@@ -84,7 +84,7 @@ MOST_HELD = 2_000  # of one agent in a project: each is a comparison for every o
 
 
 @dataclass(frozen=True)
-class Wish:
+class WantedFiles:
     """What an agent wants to reserve: patterns, and what applies to all of them."""
 
     workspace_id: str
@@ -106,12 +106,14 @@ class Reserved:
     """The result of a call: what is reserved now, and the conflicts of the rest."""
 
     reservations: list[Reservation]
-    conflicts: list[Conflict] = field(default_factory=list)
+    conflicts: list[ReservationConflict] = field(default_factory=list)
     duplicate: bool = False  # an earlier call with the same client_id reserved it
     asked: list[str] = field(default_factory=list)  # the holders that got a message
 
 
-def wish(*, project_root: str, paths: Sequence[str], seconds: int | None, **rest: Any) -> tuple[Wish, ProjectDirectory]:
+def wish(
+    *, project_root: str, paths: Sequence[str], seconds: int | None, **rest: Any
+) -> tuple[WantedFiles, ProjectDirectory]:
     """Return what a call wants to reserve, and the project. Raises WORKSPACE_UNRESOLVED, VALIDATION_ERROR,
     CONTENT_TOO_LARGE."""
     project = workspaces.locate(project_root)
@@ -121,10 +123,10 @@ def wish(*, project_root: str, paths: Sequence[str], seconds: int | None, **rest
     patterns = patterns_of(paths, project_root=project_root, project=project)
     seconds = SECONDS if seconds is None else seconds
     sharing = shared_by(project)
-    return Wish(project.workspace_id, sharing, patterns=patterns, seconds=seconds, **rest), project
+    return WantedFiles(project.workspace_id, sharing, patterns=patterns, seconds=seconds, **rest), project
 
 
-def in_the_way(wish: Wish, *, at_once: float = math.inf) -> list[Conflict]:
+def in_the_way(wish: WantedFiles, *, at_once: float = math.inf) -> list[ReservationConflict]:
     """Return the conflicts of a wish now; only reads. Raises as `selectors.find_conflicts` does."""
     return selectors.find_conflicts(
         workspaces=wish.shared_by,
@@ -137,7 +139,7 @@ def in_the_way(wish: Wish, *, at_once: float = math.inf) -> list[Conflict]:
 
 
 def reserve(
-    wish: Wish,
+    wish: WantedFiles,
     project: ProjectDirectory,
     *,
     ask: bool = False,
@@ -166,7 +168,10 @@ def reserve(
 
 
 def _reserve(
-    wish: Wish, project: ProjectDirectory, ask: bool, recorded: Callable[[], AbstractContextManager[object]] | None
+    wish: WantedFiles,
+    project: ProjectDirectory,
+    ask: bool,
+    recorded: Callable[[], AbstractContextManager[object]] | None,
 ) -> Reserved:
     """Run the transaction of `reserve`. Raises Uncompared, too."""
     _record_ends_first()
@@ -198,7 +203,7 @@ def _acting(
             yield
 
 
-def free(wish: Wish, conflicts: Sequence[Conflict]) -> list[str]:
+def free(wish: WantedFiles, conflicts: Sequence[ReservationConflict]) -> list[str]:
     """Return the patterns of a wish without conflicts."""
     if conflicts and wish.all_or_nothing:
         return []
@@ -206,7 +211,7 @@ def free(wish: Wish, conflicts: Sequence[Conflict]) -> list[str]:
     return [pattern for pattern in wish.patterns if pattern not in refused]
 
 
-def _earlier(wish: Wish, *, at_once: float = math.inf) -> Reserved | None:
+def _earlier(wish: WantedFiles, *, at_once: float = math.inf) -> Reserved | None:
     """Return what an earlier call with the same client_id reserved, with the current conflicts of the rest.
 
     Raises VALIDATION_ERROR where that call wanted something else: then this one is no retry.
@@ -231,7 +236,7 @@ def _earlier(wish: Wish, *, at_once: float = math.inf) -> Reserved | None:
     return Reserved([*reservations, *filter(None, more)], conflicts, duplicate=True)
 
 
-def _alike(wish: Wish, pattern: str, moment: datetime) -> Reservation | None:
+def _alike(wish: WantedFiles, pattern: str, moment: datetime) -> Reservation | None:
     """Return the agent's reservation of a pattern in the way it wants."""
     return selectors.alike(
         workspace_id=wish.workspace_id,
@@ -243,7 +248,7 @@ def _alike(wish: Wish, pattern: str, moment: datetime) -> Reservation | None:
     )
 
 
-def _check_claim(wish: Wish, handoff_id: str, moment: datetime) -> None:
+def _check_claim(wish: WantedFiles, handoff_id: str, moment: datetime) -> None:
     """Check that the agent holds the handoff now: a reservation could not end with it otherwise."""
     handoff = Handoff.objects.filter(pk=handoff_id).first()
     if handoff is None:
@@ -259,7 +264,7 @@ def _check_claim(wish: Wish, handoff_id: str, moment: datetime) -> None:
         )
 
 
-def _grant(wish: Wish, patterns: list[str], moment: datetime) -> list[Reservation]:
+def _grant(wish: WantedFiles, patterns: list[str], moment: datetime) -> list[Reservation]:
     """Reserve free patterns, or renew the agent's same reservations. Call it last inside a transaction: after the
     numbered event, other writers' events wait for the commit."""
     until = moment + timedelta(seconds=wish.seconds)
@@ -304,7 +309,7 @@ def _grant(wish: Wish, patterns: list[str], moment: datetime) -> list[Reservatio
     return taken
 
 
-def _ask(wish: Wish, conflicts: Sequence[Conflict], moment: datetime) -> list[str]:
+def _ask(wish: WantedFiles, conflicts: Sequence[ReservationConflict], moment: datetime) -> list[str]:
     """Notify the holders of conflicting reservations, once for each reservation; return those that got a message. Call
     it inside a transaction."""
     unasked = {conflict.held.pk: conflict.held for conflict in conflicts if wish.agent_id not in conflict.held.asked_by}
@@ -400,7 +405,7 @@ class Released(NamedTuple):
     """The released reservations, and the agent's other reservations that still cover the named paths."""
 
     reservations: list[Reservation]
-    still_held: list[selectors.Conflict] | None  # None: too much to compare
+    still_held: list[selectors.ReservationConflict] | None  # None: too much to compare
 
 
 def release(
@@ -421,7 +426,7 @@ def release(
     names a later one.
     """
     with _own(project_root, agent_id, reservation_ids, paths, claim_epoch, recorded) as (chosen, named, moment):
-        _record_end(chosen, Outcome.RELEASED, agent_id, moment)
+        _record_end(chosen, ReservationOutcome.RELEASED, agent_id, moment)
     missed = sorted(named - {*(reservation_ids or ()), *(row.pattern for row in chosen)})
     if not missed:
         return Released(chosen, [])
@@ -497,7 +502,7 @@ def take_away(*, reservation_id: str, reason: str | None, operator: str) -> Rese
         record_ends(moment)
         if not selectors.held(moment).filter(pk=reservation_id).exists():
             raise NexusError(Code.INVALID_TRANSITION, "This reservation has ended.", {"reservation_id": reservation_id})
-        _record_end([reservation], Outcome.RELEASED, None, moment, operator=operator, why=reason)
+        _record_end([reservation], ReservationOutcome.RELEASED, None, moment, operator=operator, why=reason)
         mail.notify(
             workspace_id=reservation.workspace_id,
             from_agent_id=OPERATOR_AGENT,
@@ -513,8 +518,8 @@ def record_ends(moment: datetime) -> None:
     """Record the reservations of all projects whose lease expired, oldest first, or whose handoff is no longer claimed
     by the holder. Call it inside a transaction. The handoff may be claimed again, and reservations of others made
     meanwhile stay."""
-    _record_end(_lapsed(RECORDED_AT_ONCE, moment=moment), Outcome.EXPIRED, None, moment)
-    _record_end(_orphans(moment=moment), Outcome.SETTLED, None, moment)
+    _record_end(_lapsed(RECORDED_AT_ONCE, moment=moment), ReservationOutcome.EXPIRED, None, moment)
+    _record_end(_orphans(moment=moment), ReservationOutcome.SETTLED, None, moment)
 
 
 def _record_ends_first() -> None:
@@ -529,8 +534,8 @@ def _record_ends_in(workspace_ids: Sequence[str], moment: datetime) -> None:
     cannot be renewed by one that began while its lease ran."""
     for workspace_id in selectors.in_use(workspace_ids):
         lapsed = _lapsed_in(workspace_id=workspace_id, since=moment - RENEWED_UPTO, moment=moment)
-        _record_end(lapsed, Outcome.EXPIRED, None, moment)
-        _record_end(_orphans_in(workspace_id=workspace_id, moment=moment), Outcome.SETTLED, None, moment)
+        _record_end(lapsed, ReservationOutcome.EXPIRED, None, moment)
+        _record_end(_orphans_in(workspace_id=workspace_id, moment=moment), ReservationOutcome.SETTLED, None, moment)
 
 
 def settle(handoff_id: str) -> None:
@@ -541,7 +546,7 @@ def settle(handoff_id: str) -> None:
         return
     with write(orphan.workspace_id):  # the handoff's, too
         moment = now()
-        _record_end(_orphaned(handoff_id=handoff_id, moment=moment), Outcome.SETTLED, None, moment)
+        _record_end(_orphaned(handoff_id=handoff_id, moment=moment), ReservationOutcome.SETTLED, None, moment)
 
 
 def renew(agent_id: str, moment: datetime) -> None:
@@ -591,13 +596,17 @@ def _chosen(
 
 
 def _record_end(
-    reservations: Sequence[Reservation], outcome: Outcome, actor: str | None, moment: datetime, **more: str | None
+    reservations: Sequence[Reservation],
+    outcome: ReservationOutcome,
+    actor: str | None,
+    moment: datetime,
+    **more: str | None,
 ) -> None:
     """Record the end of reservations, with one event for each holder. Call it inside a transaction."""
     _end.each({"reservation_id": row.pk, "moment": moment, "outcome": outcome} for row in reservations)
     for reservation in reservations:
         reservation.released_at, reservation.outcome = moment, outcome
-    type = "expired" if outcome == Outcome.EXPIRED else "released"
+    type = "expired" if outcome == ReservationOutcome.EXPIRED else "released"
     for rows in by_holder(reservations):
         emit_event(type, actor, rows, moment, outcome=outcome.value, holder=rows[0].agent_id, **more)
 

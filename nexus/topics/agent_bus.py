@@ -24,7 +24,7 @@ from nexus.core.sqlite import connect
 from nexus.topics.models import Peer, Topic, TopicMessage
 from nexus.topics.naming import MAX_AGENT_NAME, MAX_CLIENT_MESSAGE_ID, MAX_MESSAGE_TYPE, MAX_TOPIC_NAME
 from nexus.topics.parameters import Seq
-from nexus.topics.services import Counted, digest
+from nexus.topics.services import ChangeCounts, digest
 from nexus.topics.toolset import argument
 
 AT_ONCE = 500  # messages read into memory at once
@@ -237,7 +237,7 @@ def restore(
     *,
     operator: str,
     progress: Callable[[int, int], None] = lambda checked, stored: None,
-) -> Counted:
+) -> ChangeCounts:
     """Store the topics of a database; return how many rows of them were not here yet. What cannot be stored is refused
     before anything is written.
 
@@ -255,7 +255,7 @@ def restore(
     if store.topics and not missing:
         first = store.topics[0]
         raise argument(f"Nothing was imported: the topic {first.topic_id} ({first.name!r}) is here already.")
-    stored = Counted(0, 0, 0)
+    stored = ChangeCounts(0, 0, 0)
     try:
         for topic in missing:
             with write():

@@ -15,25 +15,25 @@ from nexus.topics import services
 MOST = 100_000  # names of connections; beyond that, the least recently used are forgotten
 
 
-class Held(NamedTuple):
+class HeldName(NamedTuple):
     """The name of a connection in a topic, and the token that reclaims it."""
 
     agent_name: str
     token: str
 
 
-_held: OrderedDict[tuple[str, str], Held] = OrderedDict()
+_held: OrderedDict[tuple[str, str], HeldName] = OrderedDict()
 _topics: dict[str, set[str]] = {}  # by connection, the topics in which it has a name
 _lock = threading.Lock()
 
 
-def hold(caller: Caller, topic_id: str, held: Held) -> None:
+def hold(caller: Caller, topic_id: str, held: HeldName) -> None:
     """Make the caller's connection this peer in the topic."""
     with _lock:
         _hold(_key(caller, topic_id), held)
 
 
-def joined_peer(caller: Caller, topic_id: str) -> Held | None:
+def joined_peer(caller: Caller, topic_id: str) -> HeldName | None:
     """Return the peer that the caller's connection is in the topic; None when it has not joined."""
     with _lock:
         found = _held.get(_key(caller, topic_id))
@@ -49,12 +49,12 @@ def reclaim(caller: Caller) -> list[dict[str, str]]:
         return []
     found = []
     for peer, token in services.reclaim(agent_id=caller.agent_id):
-        hold(caller, peer.topic_id, Held(peer.agent_name, token))
+        hold(caller, peer.topic_id, HeldName(peer.agent_name, token))
         found.append({"topic_id": peer.topic_id, "topic": peer.topic.name, "agent_name": peer.agent_name})
     return found
 
 
-def joined(connection: str) -> dict[str, Held]:
+def joined(connection: str) -> dict[str, HeldName]:
     """Return the names of a connection, by topic."""
     with _lock:
         return {topic_id: _held[connection, topic_id] for topic_id in sorted(_topics.get(connection, ()))}
@@ -69,10 +69,10 @@ def join_again(connection: str, joined: Any) -> None:
         raise ValueError("by topic, a name and its token")
     with _lock:
         for topic_id, (name, token) in joined.items():
-            _hold((connection, topic_id), Held(name, token))
+            _hold((connection, topic_id), HeldName(name, token))
 
 
-def _hold(key: tuple[str, str], held: Held) -> None:
+def _hold(key: tuple[str, str], held: HeldName) -> None:
     _held[key] = held
     _held.move_to_end(key)
     _topics.setdefault(key[0], set()).add(key[1])

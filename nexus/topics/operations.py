@@ -13,12 +13,12 @@ from nexus.core.clock import now
 from nexus.core.config import package_version
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.pages import Paged, PageEnd, page
-from nexus.core.operations.parameters import Nothing, Params, Shown, not_blank, one_of
+from nexus.core.operations.parameters import Nothing, Params, ShownAs, not_blank, one_of
 from nexus.core.operations.registry import Wait
 from nexus.core.operations.replies import Prompt, Reference, packaged
 from nexus.core.waiting import Interest
 from nexus.topics import connections, naming, search, selectors, services
-from nexus.topics.connections import Held
+from nexus.topics.connections import HeldName
 from nexus.topics.models import STREAM
 from nexus.topics.parameters import AgentName, Metadata, Outbox, Positive, Seq, Text, TopicId, TopicName
 from nexus.topics.rows import (
@@ -35,7 +35,7 @@ from nexus.topics.rows import (
     topic_ref,
     topic_row,
 )
-from nexus.topics.services import Outgoing, Sent, Synced
+from nexus.topics.services import Outgoing, Posted, Synced
 from nexus.topics.toolset import TOPICS, TopicCode, argument, no_topic, operation
 
 SPEC_VERSION = "v6.3"  # the version of Agent Bus whose clients this toolset serves
@@ -166,7 +166,7 @@ def topic_join(p: TopicJoin, caller: Caller) -> JoinedTopic:
         held=known.token if known and known.agent_name == p.agent_name else None,
         agent_id=caller.agent_id,
     )
-    connections.hold(caller, topic.topic_id, Held(p.agent_name, joined.token))
+    connections.hold(caller, topic.topic_id, HeldName(p.agent_name, joined.token))
     return {**topic_ref(topic), "agent_name": p.agent_name, "reclaim_token": joined.token}
 
 
@@ -314,13 +314,13 @@ class Sync(Params):
     max_items: Annotated[
         int,
         Field(ge=1, le=naming.MAX_ITEMS, description=f"1 to {naming.MAX_ITEMS}."),
-        Shown({"type": "integer", "maximum": naming.MAX_ITEMS}),
+        ShownAs({"type": "integer", "maximum": naming.MAX_ITEMS}),
     ] = naming.MAX_ITEMS
     include_self: Annotated[bool, Field(description="Your own messages, too.")] = False
     wait_seconds: Annotated[
         int,
         Field(ge=0, le=naming.MAX_WAIT_SECONDS, description=f"0: return at once; {naming.MAX_WAIT_SECONDS} at most."),
-        Shown({"type": "integer", "maximum": naming.MAX_WAIT_SECONDS}),
+        ShownAs({"type": "integer", "maximum": naming.MAX_WAIT_SECONDS}),
     ] = 60
     auto_advance: Annotated[
         bool, Field(description="The cursor moves to the last message received; else by ack_through alone.")
@@ -411,7 +411,7 @@ def _answer(synced: Synced) -> SyncedTopic:
     }
 
 
-def _sent_row(sent: Sent) -> SentRow:
+def _sent_row(sent: Posted) -> SentRow:
     return {"message": message_row(sent.message), "duplicate": sent.duplicate}
 
 

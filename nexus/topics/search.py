@@ -46,14 +46,14 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResults:
     """The results of a search, best first, with warnings."""
 
     hits: list[Hit]
     warnings: Mapping[str, str] = field(default_factory=dict)  # by code
 
 
-def find(query: str, *, topic_id: str | None, mode: str, limit: int, model: str | None = None) -> Found:
+def find(query: str, *, topic_id: str | None, mode: str, limit: int, model: str | None = None) -> SearchResults:
     """Find messages. The mode `fts` finds those that contain every word of `query` (a word of three letters or more
     also as a prefix); any text is a valid query. `semantic` finds those nearest in meaning, at any distance;
     `hybrid` finds the best of both.
@@ -61,16 +61,16 @@ def find(query: str, *, topic_id: str | None, mode: str, limit: int, model: str 
     Raises INVALID_ARGUMENT for the mode `semantic` where it is not available.
     """
     if mode == "fts":
-        return Found(_full_text(query, topic_id, limit))
+        return SearchResults(_full_text(query, topic_id, limit))
     try:
         meant, warnings = _semantic(query, topic_id, max(limit, CANDIDATES_EACH), model)
     except Unavailable as why:
         if mode == "semantic":
             raise argument(f"mode: {why} Use hybrid or fts meanwhile.") from None
         warning = f"{why} These are the results of full text."
-        return Found(_full_text(query, topic_id, limit), {"SEMANTIC_UNAVAILABLE": warning})
+        return SearchResults(_full_text(query, topic_id, limit), {"SEMANTIC_UNAVAILABLE": warning})
     worded = _full_text(query, topic_id, max(limit, CANDIDATES_EACH)) if mode == "hybrid" else []
-    return Found(_fused(worded, meant, limit), warnings)
+    return SearchResults(_fused(worded, meant, limit), warnings)
 
 
 def slow(mode: str) -> bool:

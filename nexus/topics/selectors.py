@@ -121,7 +121,7 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class Listed:
+class TopicSummary:
     """A topic in a list, with its readers, latest first."""
 
     topic: Topic
@@ -130,7 +130,7 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Stream:
+class TopicPage:
     """A part of a topic, oldest first, and whether there are earlier and later messages."""
 
     messages: list[TopicMessage]
@@ -146,7 +146,7 @@ class Exchange:
     answers: list[TopicMessage] = field(default_factory=list)
 
 
-def list_topics(status: str, words: str, moment: datetime, *, offset: int, limit: int) -> list[Listed]:
+def list_topics(status: str, words: str, moment: datetime, *, offset: int, limit: int) -> list[TopicSummary]:
     """Return topics in a state, or `all`, whose name contains `words`, latest activity first."""
     rows = with_status(status).defer("metadata")
     if words:
@@ -156,7 +156,7 @@ def list_topics(status: str, words: str, moment: datetime, *, offset: int, limit
     counted = Peer.objects.filter(topic__in=topics).values_list("topic").annotate(Count("pk")).order_by()
     peers = dict(counted)
     known = readers(topics, moment)
-    return [Listed(topic, known[topic.topic_id], peers.get(topic.topic_id, 0)) for topic in topics]
+    return [TopicSummary(topic, known[topic.topic_id], peers.get(topic.topic_id, 0)) for topic in topics]
 
 
 def readers(topics: Sequence[Topic], moment: datetime) -> dict[str, list[Reader]]:
@@ -187,7 +187,7 @@ def _latest_senders(topics: Sequence[Topic]) -> dict[str, list[tuple[int, str]]]
     return found
 
 
-def stream(topic: Topic, *, at: int | None = None, before: int | None = None, limit: int) -> Stream:
+def stream(topic: Topic, *, at: int | None = None, before: int | None = None, limit: int) -> TopicPage:
     """Return the newest messages of a topic, those before a sequence number, or those around one. Bodies are
     excerpts."""
     rows = excerpts(topic.topic_id)
@@ -195,13 +195,13 @@ def stream(topic: Topic, *, at: int | None = None, before: int | None = None, li
         first = at - CONTEXT
         found = list(rows.filter(seq__gte=first).order_by("seq")[: limit + 1])
         if len(found) > limit:
-            return Stream(found[:limit], rows.filter(seq__lt=first).exists(), later=True)
+            return TopicPage(found[:limit], rows.filter(seq__lt=first).exists(), later=True)
         before = None  # the newest messages contain it
     if before is not None:
         rows = rows.filter(seq__lt=before)
     found = list(rows.order_by("-seq")[: limit + 1])
     later = before is not None and excerpts(topic.topic_id).filter(seq__gte=before).exists()
-    return Stream(found[:limit][::-1], len(found) > limit, later)
+    return TopicPage(found[:limit][::-1], len(found) > limit, later)
 
 
 def newer(topic_id: str, *, after: int, limit: int) -> list[TopicMessage]:

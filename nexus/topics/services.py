@@ -44,7 +44,7 @@ class Outgoing:
 
 
 @dataclass(frozen=True)
-class Sent:
+class Posted:
     """A message that was sent, now or, as a duplicate, earlier."""
 
     message: TopicMessage
@@ -56,13 +56,13 @@ class Synced:
     """What a sync sent and received, and the peer with its new cursor."""
 
     peer: Peer
-    sent: list[Sent]
+    sent: list[Posted]
     received: list[TopicMessage]
     has_more: bool
 
 
 @dataclass(frozen=True)
-class Joined:
+class Membership:
     """A topic, and the token that reclaims the name in it."""
 
     topic: Topic
@@ -99,7 +99,9 @@ def close(*, topic_id: str, reason: str | None, agent_id: str | None = None) -> 
     return topic, bool(closed)
 
 
-def join(*, topic: Topic, agent_name: str, token: str | None, held: str | None, agent_id: str | None = None) -> Joined:
+def join(
+    *, topic: Topic, agent_name: str, token: str | None, held: str | None, agent_id: str | None = None
+) -> Membership:
     """Reserve a name in a topic, or reclaim it.
 
     `token` is the token that the caller presents, `held` the token of this name that its connection holds already, and
@@ -129,7 +131,7 @@ def join(*, topic: Topic, agent_name: str, token: str | None, held: str | None, 
                 },
             )
         _emit("topic.joined", topic, agent_id, moment, agent_name=agent_name)
-    return Joined(topic, token)
+    return Membership(topic, token)
 
 
 def reclaim(*, agent_id: str) -> list[tuple[Peer, str]]:
@@ -226,8 +228,10 @@ def not_joined(topic: Topic) -> NexusError:
     )
 
 
-def _send(topic: Topic, sender: str, outbox: Sequence[Outgoing], agent_id: str | None, moment: datetime) -> list[Sent]:
-    sent: list[Sent] = []
+def _send(
+    topic: Topic, sender: str, outbox: Sequence[Outgoing], agent_id: str | None, moment: datetime
+) -> list[Posted]:
+    sent: list[Posted] = []
     fresh: list[TopicMessage] = []
     for number, outgoing in enumerate(outbox):
         key = outgoing.client_message_id
@@ -240,7 +244,7 @@ def _send(topic: Topic, sender: str, outbox: Sequence[Outgoing], agent_id: str |
                 )
             message = _written(topic, sender, outgoing, f"outbox[{number}]", moment)
             fresh.append(message)
-        sent.append(Sent(original or fresh[-1], duplicate=original is not None))
+        sent.append(Posted(original or fresh[-1], duplicate=original is not None))
     if fresh:
         insert(*fresh)
         _count(topic_id=topic.topic_id, last_seq=topic.last_seq, moment=moment)
@@ -338,7 +342,7 @@ def _emit(type: str, topic: Topic, agent_id: str | None, moment: datetime, **pay
     )
 
 
-class Counted(NamedTuple):
+class ChangeCounts(NamedTuple):
     """The numbers of rows that an operation changed."""
 
     topics: int
@@ -406,11 +410,11 @@ def _rewrite(topic: Topic, old: str, new: str) -> int:
     return changed
 
 
-def delete(*, topic_id: str, operator: str) -> Counted:
+def delete(*, topic_id: str, operator: str) -> ChangeCounts:
     """Delete a topic with its messages, cursors and reserved names; return their numbers. Raises TOPIC_NOT_FOUND."""
     with write():
         topic = selectors.get_topic(topic_id)
-        gone = Counted(1, topic.messages.count(), topic.peers.count())
+        gone = ChangeCounts(1, topic.messages.count(), topic.peers.count())
         _delete(TopicMessage.objects.filter(topic=topic))
         topic.delete()
         audit.record(

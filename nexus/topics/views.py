@@ -24,7 +24,7 @@ from nexus.web.templatetags.nexus import plain
 
 NEWEST = 20  # messages at first: more than a window shows, and cheap to render
 PAGE, LISTED, FOUND = 50, 50, 50
-NOTHING = selectors.Stream([], earlier=False, later=False)
+NOTHING = selectors.TopicPage([], earlier=False, later=False)
 
 
 def topics(request: HttpRequest) -> TemplateResponse:

@@ -34,7 +34,7 @@ YEAR = 365 * 24 * 3600  # seconds
 
 
 @dataclass(eq=False)
-class Row:
+class DiffRow:
     """A line: of one side, of both (`same`), or of git (`place`). `below` is HTML that stands under it."""
 
     kind: str
@@ -49,7 +49,7 @@ class Row:
 
 
 @dataclass(eq=False)
-class Changed:
+class DiffFile:
     """A file, with as many of its lines as a page shows."""
 
     name: str
@@ -60,7 +60,7 @@ class Changed:
     binary: bool = False
     added: int = 0
     removed: int = 0
-    rows: list[Row] = field(default_factory=list)
+    rows: list[DiffRow] = field(default_factory=list)
     hidden: int = 0  # lines that are not shown
     cut: bool = False  # the diff does not have all of it
     opened: bool = True
@@ -97,7 +97,7 @@ class Changed:
 class Changes:
     """All files of a diff."""
 
-    files: list[Changed]
+    files: list[DiffFile]
     unshown: Sequence[str] = ()  # names of files that are not shown
     added: int = 0  # lines, in all files
     removed: int = 0
@@ -110,10 +110,10 @@ class Changes:
 
 def read(diff: str, changed: Sequence[ChangedFile]) -> Changes:
     """Return the files of a diff. Raises Mismatch."""
-    files: list[Changed] = []
+    files: list[DiffFile] = []
     shown = 0
     for file, sections in islice(unified_diff.paired(diff, changed), MOST_FILES):
-        about = Changed(file["path"], len(files) + 1, WHAT.get(file["status"], ""))
+        about = DiffFile(file["path"], len(files) + 1, WHAT.get(file["status"], ""))
         about.kind = MODES.get(file["new_mode"], "") or MODES.get(file["old_mode"], "")
         about.added, about.removed = file["added"] or 0, file["removed"] or 0
         for lines in sections:
@@ -142,7 +142,7 @@ def remember_view(request: HttpRequest, response: HttpResponse) -> None:
         response.set_cookie(COOKIE, view, max_age=YEAR, path="/admin/", httponly=True, samesite="Lax")
 
 
-def _read(changed: Changed, lines: Sequence[str], most: int) -> None:
+def _read(changed: DiffFile, lines: Sequence[str], most: int) -> None:
     """Add the lines of a section."""
     for line in unified_diff.numbered(lines):
         if line.kind == "header":
@@ -153,13 +153,13 @@ def _read(changed: Changed, lines: Sequence[str], most: int) -> None:
             changed.rows[-1].unended = True
         elif len(changed.rows) < most:
             text = line.text if line.kind == "place" else line.text[1:]
-            row = Row(line.kind, text[:LONGEST], line.old, line.new, more=max(0, len(text) - LONGEST))
+            row = DiffRow(line.kind, text[:LONGEST], line.old, line.new, more=max(0, len(text) - LONGEST))
             changed.rows.append(row)
         else:
             changed.hidden += 1
 
 
-def _mark_words(files: Sequence[Changed]) -> None:
+def _mark_words(files: Sequence[DiffFile]) -> None:
     """Mark what differs between a removed line and the added line that took its place."""
     until = time.thread_time() + MARK_SECONDS
     for file in files:
@@ -202,9 +202,9 @@ def _letters(words: Sequence[str], parts: Sequence[tuple[int, int]], longer: int
     return marks if same >= ALIKE * longer else []
 
 
-def _mark_syntax(files: Sequence[Changed]) -> None:
+def _mark_syntax(files: Sequence[DiffFile]) -> None:
     """Find the syntax of each side of each hunk, since one alone can be read as code."""
-    sides: list[tuple[str, list[Row]]] = []
+    sides: list[tuple[str, list[DiffRow]]] = []
     for file in files:
         if not (lexer := lexer_of(file.name)) or file.kind:
             continue
@@ -224,7 +224,7 @@ def _mark_syntax(files: Sequence[Changed]) -> None:
 ELEMENTS = {"added": "ins", "removed": "del", "same": "div"}
 
 
-def _row(file: Changed, row: Row, both: bool = True) -> str:
+def _row(file: DiffFile, row: DiffRow, both: bool = True) -> str:
     """Return a line with its number; with `both` numbers where it has two."""
     if row.kind == "place":
         return f'<div class="nx-place">{_code(row)}</div>'
@@ -237,18 +237,18 @@ def _row(file: Changed, row: Row, both: bool = True) -> str:
     )
 
 
-def _copy(row: Row) -> str:
+def _copy(row: DiffRow) -> str:
     """Return the old side of a line that both sides have."""
     return f'<div aria-hidden="true" data-copy><b>{row.old}</b>{_code(row)}</div>'
 
 
-def _code(row: Row) -> str:
+def _code(row: DiffRow) -> str:
     more = f"<small>… ({row.more} characters more)</small>" if row.more else ""
     unended = "<small>No newline at the end of the file</small>" if row.unended else ""
     return f"<code>{_pieces(row)}{more}{unended}\n</code>"
 
 
-def _pieces(row: Row) -> str:
+def _pieces(row: DiffRow) -> str:
     """Return the text as HTML, with its syntax and its changed words."""
     text, at, parts = row.text, 0, []
     cuts: dict[int, str] = {}  # where a piece starts, and its class

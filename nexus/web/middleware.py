@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.template import loader
 from django.utils.deprecation import MiddlewareMixin
 
-from nexus.core.access import ConnectionInfo, Refused, identify, recognise_session
+from nexus.core.access import AccessDenied, ConnectionInfo, identify, recognise_session
 from nexus.core.database.store import store
 from nexus.core.operations.caller import LOCAL_OPERATOR
 from nexus.core.operations.errors import NexusError
@@ -100,7 +100,7 @@ def _page_of(request: HttpRequest, exception: Exception) -> HttpResponse | None:
 def _is_local(request: HttpRequest) -> bool:
     try:
         return identify(ConnectionInfo.of_request(request), transport="admin").operator == LOCAL_OPERATOR
-    except Refused:
+    except AccessDenied:
         return False
 
 

@@ -54,7 +54,7 @@ def count_call(sender: Toolset, name: str, outcome: Outcome, seconds: float, **_
     _seconds(sender.name, operation).observe(seconds)
 
 
-class Store(Collector):
+class StoreCollector(Collector):
     """Metrics of the store's content, from every app."""
 
     def collect(self) -> Iterator[Metric]:
@@ -84,7 +84,7 @@ def _bound(bound: float) -> str:
     return str(floatToGoString(bound))  # type: ignore[no-untyped-call]  # as the library's own histograms have it
 
 
-for each in (HERE, Store(), Figures()):
+for each in (HERE, StoreCollector(), Figures()):
     OURS.register(each)
 
 

@@ -17,7 +17,7 @@ from django.test import Client
 
 from coordination.services import agents
 from nexus.compat.nexus3 import source
-from nexus.compat.nexus3.importing import Import
+from nexus.compat.nexus3.importing import Nexus3Import
 from nexus.compat.nexus3.source import Nexus3Home
 from nexus.control import selectors
 from nexus.control.agents.transcript import tool_calls
@@ -45,8 +45,8 @@ def here(tmp_path: Path, configure: Callable[..., None]) -> Path:
     return home
 
 
-def imported(there: Path) -> Import:
-    importing = Import(Nexus3Home(there), operator="olga", progress=lambda *_: None)
+def imported(there: Path) -> Nexus3Import:
+    importing = Nexus3Import(Nexus3Home(there), operator="olga", progress=lambda *_: None)
     importing.run()
     return importing
 
@@ -149,7 +149,7 @@ def test_a_bad_home_is_refused_whole(spoil: Callable[[Path], object], words: str
 
 
 def test_a_session_that_changes_meanwhile_leaves_nothing(there: Path) -> None:
-    importing = Import(Nexus3Home(there), operator="olga", progress=lambda *_: None)
+    importing = Nexus3Import(Nexus3Home(there), operator="olga", progress=lambda *_: None)
     change(there / "sessions" / "helper.json", messages=[])
     with pytest.raises(NexusError, match="was written to meanwhile"):
         importing.run()

@@ -34,7 +34,7 @@ from coordination.services.agents import hash_secret
 from handoffs.models import Handoff
 from inbox.models import Delivery, Message
 from nexus.compat.models import ImportedId, ImportedStore
-from nexus.compat.okto.importing import Import
+from nexus.compat.okto.importing import OktoImport
 from nexus.compat.okto.source import opened
 from nexus.core.operations.errors import NexusError
 from tests.acceptance import hub
@@ -87,9 +87,9 @@ def newer(day_of_newer: Day, tmp_path: Path) -> Day:
     return day_of_newer._replace(home=Path(shutil.copytree(day_of_newer.home, tmp_path / "okto")))
 
 
-def run(home: Path) -> Import:
+def run(home: Path) -> OktoImport:
     with opened(home) as source:
-        importing = Import(source, operator="olga", progress=lambda *_: None)
+        importing = OktoImport(source, operator="olga", progress=lambda *_: None)
         importing.run()
     return importing
 
@@ -410,7 +410,7 @@ def test_a_store_that_takes_long_says_to_stop_the_hub(newer: Day, tmp_path: Path
 
 def test_two_imports_at_once_take_nothing_twice(day: Day) -> None:
     with opened(day.home) as one, opened(day.home) as other:
-        both = [Import(source, operator="olga", progress=lambda *_: None) for source in (one, other)]
+        both = [OktoImport(source, operator="olga", progress=lambda *_: None) for source in (one, other)]
         both[0].run()
         before = everything()
         both[1].run()

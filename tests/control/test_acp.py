@@ -73,7 +73,7 @@ async def plays(
     """An agent that is a program, in the sandbox and without; no process is left of it."""
     wanted = getattr(request, "param", None)
     if wanted == "none":
-        monkeypatch.setattr(sandbox, "state", lambda: sandbox.State(False, "the test has none"))
+        monkeypatch.setattr(sandbox, "state", lambda: sandbox.SandboxState(False, "the test has none"))
     elif wanted and not sandbox.state().works:
         pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
     before = {process.pid for process in psutil.process_iter()}
@@ -111,7 +111,7 @@ async def test_turns_that_hang_as_they_begin_hold_up_their_own_family_alone(
         scene = Scene(agent, Turn(pk="turn"), *[cast(Any, None)] * 4)
         await acp.take(Acp(kind="acp", name="agent", command=["agent"]), scene)
 
-    monkeypatch.setattr(sandbox, "state", lambda: sandbox.State(False, "the test has none"))
+    monkeypatch.setattr(sandbox, "state", lambda: sandbox.SandboxState(False, "the test has none"))
     monkeypatch.setattr(bus, "key_of", key_of)
     monkeypatch.setattr(processes, step, hangs)
     stuck = [asyncio.create_task(turn(PoolAgent(pk=f"child-{number}", parent=ann))) for number in range(40)]
@@ -509,7 +509,7 @@ async def test_cancelling_ends_its_processes_and_keeps_what_it_said(plays: Plays
 async def test_a_required_sandbox_that_is_not_there_starts_nothing(
     plays: Plays, configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox, "state", lambda: sandbox.State(False, "the test has none"))
+    monkeypatch.setattr(sandbox, "state", lambda: sandbox.SandboxState(False, "the test has none"))
     configure(pool_sandbox="required")
     with pytest.raises(NexusError, match="the test has none") as refused:
         await (await plays()).turn("hello")

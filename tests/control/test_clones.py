@@ -68,7 +68,7 @@ def hangs() -> None:
 @pytest.fixture(params=[True, False], ids=["sandbox", "none"])
 def confined(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if not request.param:
-        monkeypatch.setattr(sandbox, "state", lambda: sandbox.State(False, "the test has none"))
+        monkeypatch.setattr(sandbox, "state", lambda: sandbox.SandboxState(False, "the test has none"))
     elif not sandbox.state().works:
         pytest.skip("no sandbox on this machine")
 

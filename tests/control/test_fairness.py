@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexus.control.worker import scheduling
-from nexus.control.worker.scheduling import Fairness, Waiting
+from nexus.control.worker.scheduling import Fairness, QueuedTurn
 
 
 def served(
@@ -17,7 +17,7 @@ def served(
     left, order = dict(queues), []
     for _ in range(turns):
         waiting = [
-            Waiting(f"turn_{number}", agent, family)
+            QueuedTurn(f"turn_{number}", agent, family)
             for number, (family, agent) in enumerate(left)
             if left[family, agent]
         ]
@@ -37,7 +37,7 @@ def test_it_starves_nobody_behind_a_family_with_many_agents() -> None:
 
 
 def test_it_prefers_the_family_of_whose_turns_the_fewest_run() -> None:
-    waiting = [Waiting("turn_1", "a", "lead"), Waiting("turn_2", "b", "other")]
+    waiting = [QueuedTurn("turn_1", "a", "lead"), QueuedTurn("turn_2", "b", "other")]
     chosen = Fairness().first(waiting, ["lead", "lead", "other"])
     assert chosen is not None
     assert chosen.agent == "b"
@@ -47,8 +47,12 @@ def test_it_forgets_those_who_were_served_longest_ago(monkeypatch: pytest.Monkey
     monkeypatch.setattr(scheduling, "MOST", 4)
     remembering = Fairness()
     for agent in "abc":
-        remembering.serve(Waiting("turn", agent, f"lead of {agent}"))
-    waiting = [Waiting("turn_1", "c", "lead of c"), Waiting("turn_2", "b", "lead of b"), Waiting("turn_3", "a", "new")]
+        remembering.serve(QueuedTurn("turn", agent, f"lead of {agent}"))
+    waiting = [
+        QueuedTurn("turn_1", "c", "lead of c"),
+        QueuedTurn("turn_2", "b", "lead of b"),
+        QueuedTurn("turn_3", "a", "new"),
+    ]
     order = []
     while waiting and (chosen := remembering.first(waiting, ())):
         waiting.remove(chosen)

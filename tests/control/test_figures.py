@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from nexus.control.agents import questions
 from nexus.control.models import PoolAgent, TurnStatus
 from nexus.control.permissions.prices import Cost
-from nexus_site.serving.metrics import Figures, Store
+from nexus_site.serving.metrics import Figures, StoreCollector
 from tests.control.playing import at_hand, lead, send, settle, take
 
 __all__ = ["at_hand", "lead"]
@@ -53,7 +53,7 @@ def clock() -> Any:
 
 
 def test_prometheus_is_told_what_is_now_and_what_has_been(clock: time_machine.Traveller, lead: PoolAgent) -> None:
-    ours = (Store(), Figures())
+    ours = (StoreCollector(), Figures())
     shown(*ours)  # from here on it counts
     worked(clock)
     found = shown(*ours)
@@ -76,4 +76,4 @@ def test_a_hub_without_a_pool_tells_nothing_of_one(
     lead: PoolAgent, configure: Callable[..., None], tmp_path: Path
 ) -> None:
     configure(control=False, home=tmp_path / "home")
-    assert not shown(Store(), Figures())
+    assert not shown(StoreCollector(), Figures())

@@ -89,7 +89,7 @@ async def test_an_agent_process_is_refused_each_thing_and_its_turn_fails(
     place: Path, confined: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not confined:
-        monkeypatch.setattr(sandbox, "state", lambda: sandbox.State(False, "the test has none"))
+        monkeypatch.setattr(sandbox, "state", lambda: sandbox.SandboxState(False, "the test has none"))
     elif not sandbox.state().works:
         pytest.skip("no sandbox on this machine")
     await made("acp", place)

@@ -27,7 +27,7 @@ from nexus.core.database.store import write
 from nexus.core.operations import dispatch
 from nexus.core.operations.caller import LOCAL_OPERATOR, Caller
 from nexus.hooks import store_queries
-from nexus.hooks.harness import Call as HookCall
+from nexus.hooks.harness import HookCall
 from tests.control.playing import at_hand, lead, pool
 
 __all__ = ["at_hand", "lead"]

@@ -147,7 +147,7 @@ def test_it_says_that_a_runner_without_its_sandbox_is_refused(
     configure(control=True, home=at_hand.parent / "home", pool_sandbox="required")
     browser.force_login(local_account())
     (at_hand.parent / "home" / "runners.toml").write_text('[runners.coder]\nkind = "acp"\ncommand = ["coder"]\n')
-    monkeypatch.setattr(sandbox, "state", lambda: sandbox.State(False, "no such luck"))
+    monkeypatch.setattr(sandbox, "state", lambda: sandbox.SandboxState(False, "no such luck"))
     page = shown(browser.post("/admin/pool/+new/", {"agent_id": "new", "preset": "worker", "model": "coder"}))
     assert re.search(r'id="id_model_error"[^>]*>[^<]*no such luck', page)
 

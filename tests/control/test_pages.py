@@ -366,7 +366,7 @@ def test_it_says_in_plain_words_what_bounds_the_agent(
     (at_hand.parent / "home" / "runners.toml").write_text('[runners.coder]\nkind = "acp"\ncommand = ["coder"]\n')
     PoolAgent.objects.update(runner="coder")
     for works, said in ((True, "nforced by bubblewrap"), (False, "nly asked, not enforced: no such luck")):
-        monkeypatch.setattr(sandbox, "state", lambda works=works: sandbox.State(works, "no such luck"))
+        monkeypatch.setattr(sandbox, "state", lambda works=works: sandbox.SandboxState(works, "no such luck"))
         assert said in page_of(browser, lead) and said in shown(browser.get("/admin/pool/+new/"))
 
 

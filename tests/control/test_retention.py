@@ -15,7 +15,7 @@ from nexus.control.agents import monitoring, timeline
 from nexus.control.maintenance import KEPT_TURNS
 from nexus.control.models import Entry, PoolAgent, Question, Role, Turn, Wake
 from nexus.control.rpc.endpoint import ENDPOINT
-from nexus.core.contributions import Window
+from nexus.core.contributions import SampleWindow
 from nexus.maintenance.retention import prune
 from tests.control.listening import listening
 from tests.control.playing import at_hand, lead, pool, say, send, settle, take
@@ -117,4 +117,4 @@ def test_pages_figures_and_the_timeline_go_on(old: PoolAgent) -> None:
     assert len(timeline.course(since, until, cell=timedelta(hours=1)).stretches) == KEPT_TURNS
     assert timeline.turn(Turn.objects.order_by("turn_id")[0].pk)[1] is None  # type: ignore[index]
     took = next(figure for figure in metrics.FIGURES if figure.name == "pool_turn_seconds")
-    assert len(took.samples(Window(since, until, 100))) == KEPT_TURNS
+    assert len(took.samples(SampleWindow(since, until, 100))) == KEPT_TURNS

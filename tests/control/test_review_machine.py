@@ -21,7 +21,7 @@ from nexus.control.agents.turns import Ended
 from nexus.control.models import MergeState, PoolAgent, PoolWorktree, ReviewComment, Turn, TurnStatus, WorktreeMerge
 from nexus.control.permissions.members import Actor
 from nexus.control.review import reviews
-from nexus.control.review.reviews import Lines
+from nexus.control.review.reviews import LineRange
 from nexus.control.runners.git import Origin
 from nexus.control.worktrees import lane, worktrees
 from nexus.core.clock import now
@@ -89,7 +89,7 @@ class Desk(RuleBasedStateMachine):
     @rule()
     def comment(self) -> None:
         self.count += 1
-        assert self.does(reviews.comment, at=Lines(), text=f"text {self.count}", seen=None)
+        assert self.does(reviews.comment, at=LineRange(), text=f"text {self.count}", seen=None)
 
     @precondition(lambda self: ReviewComment.objects.filter(worktree=self.row).exists())
     @rule(data=st.data(), verb=st.sampled_from(["remove", "answer"]))

@@ -28,7 +28,7 @@ from nexus.control.agents.turns import Ended
 from nexus.control.attention import KINDS
 from nexus.control.models import DiffSide, PoolAgent, PoolWorktree, ReviewComment, Turn, TurnStatus
 from nexus.control.review import reviews
-from nexus.control.review.reviews import LOOK, Lines
+from nexus.control.review.reviews import LOOK, LineRange
 from nexus.core.background_work import work_once
 from nexus.core.clock import now
 from nexus.core.operations import dispatch
@@ -431,7 +431,7 @@ def test_the_hunk_of_a_line_holds_it_whatever_the_lines_are(rows: list[tuple[str
     side = DiffSide.OLD if sign == "-" else DiffSide.NEW
     skipped = "+" if side == DiffSide.OLD else "-"
     number = (5 if side == DiffSide.OLD else 7) + sum(before != skipped for before, _ in rows[:index])
-    quote = reviews.hunk(shown, Lines("x", side, number, number)).split("\n")
+    quote = reviews.hunk(shown, LineRange("x", side, number, number)).split("\n")
     assert quote[0] == "@@ -5,9 +7,9 @@" and lines[index] in quote[1:] and len(quote) <= 8
 
 

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from nexus.control.permissions import rules
-from nexus.control.permissions.rules import Broken, Permissions, Preset, Wish, grant
+from nexus.control.permissions.rules import Broken, Permissions, Preset, RequestedPermissions, grant
 
 TREE = ["/", "/w", "/w/a", "/w/a/b", "/w/ab", "/w/c", "/x"]  # /w/ab begins as /w/a does, and lies beside it
 LOWER = {"trusted": ["sandboxed", "worker"], "sandboxed": [], "worker": []}  # what an agent may create, in words
@@ -39,7 +39,7 @@ def uses(may: Permissions) -> set[str]:
 presets = st.sampled_from([None, "worker", "sandboxed", "trusted"])
 paths = st.sampled_from(TREE)
 wishes = st.builds(
-    Wish,
+    RequestedPermissions,
     preset=presets | st.sampled_from(["yolo", "bogus", ""]),
     cwd=st.none() | paths,
     write_paths=st.none() | st.lists(paths, max_size=3).map(tuple),
@@ -92,7 +92,7 @@ def parents() -> Iterator[Permissions | None]:
             yield Permissions(preset, cwd, write, disabled, depth)
 
 
-def refusals(wish: Wish, parent: Permissions | None, by_parent: bool) -> set[str]:
+def refusals(wish: RequestedPermissions, parent: Permissions | None, by_parent: bool) -> set[str]:
     """Every rule that a wish breaks, stated one by one."""
     preset, cwd = wish.preset or "sandboxed", wish.cwd or (parent.cwd if parent else "/w")
     broken = set()
@@ -125,7 +125,7 @@ def test_it_grants_all_that_no_rule_refuses_and_names_the_rule_where_one_does() 
     asked = [None, "worker", "sandboxed", "trusted", "yolo", "bogus"]
     seen = set()
     for preset, cwd, write, disabled in product(asked, [None, "/w/a", "/w/ab", "/"], written, tools):
-        wish = Wish(preset, cwd, write, disabled)
+        wish = RequestedPermissions(preset, cwd, write, disabled)
         for parent, by_parent in product(parents(), (True, False)):
             expected = refusals(wish, parent, by_parent and parent is not None)
             try:
@@ -143,24 +143,24 @@ def test_it_grants_all_that_no_rule_refuses_and_names_the_rule_where_one_does() 
 
 
 def test_what_is_not_said_is_the_parents_directory_and_for_trusted_ones_its_write_paths() -> None:
-    root = grant(Wish("trusted"), parent=None, default_cwd="/w", by_parent=False)
+    root = grant(RequestedPermissions("trusted"), parent=None, default_cwd="/w", by_parent=False)
     assert (root.cwd, root.write_paths) == ("/w", ("/w",))
     narrow = Permissions(Preset.TRUSTED, "/w", ("/w/a", "/w/c"))
-    child = grant(Wish("trusted"), parent=narrow, default_cwd="/x", by_parent=False)
+    child = grant(RequestedPermissions("trusted"), parent=narrow, default_cwd="/x", by_parent=False)
     assert (child.cwd, child.write_paths) == ("/w", ("/w/a", "/w/c"))
-    lower = grant(Wish("trusted", cwd="/w/a"), parent=narrow, default_cwd="/x", by_parent=False)
+    lower = grant(RequestedPermissions("trusted", cwd="/w/a"), parent=narrow, default_cwd="/x", by_parent=False)
     assert (lower.cwd, lower.write_paths) == ("/w/a", ("/w/a",))
-    quiet = grant(Wish(), parent=narrow, default_cwd="/x", by_parent=True)
+    quiet = grant(RequestedPermissions(), parent=narrow, default_cwd="/x", by_parent=True)
     assert (quiet.preset, quiet.write_paths) == (Preset.SANDBOXED, ())
 
 
 def test_five_deep_is_reached_and_no_deeper() -> None:
-    line = [grant(Wish("trusted"), parent=None, default_cwd="/w", by_parent=False)]
+    line = [grant(RequestedPermissions("trusted"), parent=None, default_cwd="/w", by_parent=False)]
     for _ in range(5):
-        line.append(grant(Wish("trusted"), parent=line[-1], default_cwd="/", by_parent=False))
+        line.append(grant(RequestedPermissions("trusted"), parent=line[-1], default_cwd="/", by_parent=False))
     assert line[-1].depth == 5
     with pytest.raises(Broken) as broken:
-        grant(Wish("worker"), parent=line[-1], default_cwd="/", by_parent=True)
+        grant(RequestedPermissions("worker"), parent=line[-1], default_cwd="/", by_parent=True)
     assert broken.value.rule == "depth"
 
 

@@ -143,7 +143,7 @@ def test_what_cannot_be_retried_is_told(lead: PoolAgent, status: str) -> None:
 def test_a_person_can_take_the_agents_session_over(
     lead: PoolAgent, at_hand: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox, "state", lambda: sandbox.State(False, "the test has none"))
+    monkeypatch.setattr(sandbox, "state", lambda: sandbox.SandboxState(False, "the test has none"))
     (at_hand.parent / "home" / FILE).write_text('[runners.codex]\nkind = "acp"\npreset = "codex"\n')
     PoolAgent.objects.filter(pk=lead.pk).update(runner="codex")
     run_id = failed()

@@ -96,7 +96,7 @@ def test_a_directory_that_became_a_symlink_is_not_opened(tmp_path: Path) -> None
 def test_a_machine_without_one_says_what_is_only_asked(
     monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(sandbox, "state", lambda: sandbox.State(False, "there is no bubblewrap"))
+    monkeypatch.setattr(sandbox, "state", lambda: sandbox.SandboxState(False, "there is no bubblewrap"))
     assert sandbox.in_words(RUNNER).startswith("only asked, not enforced: there is no bubblewrap.")
     sandbox.check(RUNNER)
     configure(pool_sandbox="required")

@@ -17,7 +17,7 @@ from nexus.control.agents import turns
 from nexus.control.agents.turns import Ended
 from nexus.control.models import TurnStatus
 from nexus.control.rpc.endpoint import ENDPOINT
-from nexus.core.access import ConnectionInfo, Refused, identify
+from nexus.core.access import AccessDenied, ConnectionInfo, identify
 from nexus.core.clock import now
 from nexus.core.operations.caller import Caller
 from tests.control.pool import create, send
@@ -48,7 +48,7 @@ def _who(**headers: str) -> Caller:
 @pytest.mark.parametrize("runners", RUNNERS)
 def test_it_takes_nobody_for_the_operator_for_being_local(token: str, tmp_path: Path, runners: str) -> None:
     (tmp_path / "runners.toml").write_text(RUNNERS[runners])
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(AccessDenied) as refused:
         _who()
     assert refused.value.status == 401 and "token of this run" in refused.value.message
 
@@ -57,12 +57,12 @@ def test_it_takes_the_holder_of_the_token_for_the_operator(token: str) -> None:
     assert _who(authorization=f"Bearer {token}") == _who(x_api_key=token)
     assert _who(x_api_key=token) == Caller("rest", operator="local", connection="operator:local")
     for wrong in (token[:-1] + "!", generate_api_key(), "nxk_", "é", "None"):
-        with pytest.raises(Refused):
+        with pytest.raises(AccessDenied):
             _who(x_api_key=wrong)
 
 
 def test_it_takes_the_token_from_no_page_of_another_site(token: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(AccessDenied) as refused:
         _who(x_api_key=token, origin="http://evil.example")
     assert refused.value.status == 403
 
@@ -91,7 +91,7 @@ def test_a_runner_that_is_taken_away_while_its_program_runs_makes_nobody_the_ope
         (tmp_path / "runners.toml").unlink()
     else:
         (tmp_path / "runners.toml").write_text(after)
-    with pytest.raises(Refused):
+    with pytest.raises(AccessDenied):
         _who()
     turns.settle(turn, Ended(TurnStatus.DONE, "done"))
     assert _who().operator == "local"
@@ -108,7 +108,7 @@ def test_a_turn_that_begins_just_behind_a_change_takes_no_trust_away_where_the_f
     with time_machine.travel(changed + timedelta(seconds=0.1), tick=False):
         assert turns.claim(send("ann").pk)
     if are_seconds_whole:
-        with pytest.raises(Refused):
+        with pytest.raises(AccessDenied):
             _who()
     else:
         assert _who().operator == "local"

@@ -19,7 +19,7 @@ from handoffs.steps import By
 from inbox.monitoring import Picture
 from nexus.control.models import PoolWorktree
 from nexus.control.runners import sandbox
-from nexus.control.runners.sandbox import State
+from nexus.control.runners.sandbox import SandboxState
 from nexus.control.toolset import CONTROL
 from nexus.control.worktrees import trees, verification, worktrees
 from nexus.control.worktrees.verification import VERIFICATION
@@ -189,7 +189,7 @@ def test_it_runs_no_command_that_changed_since_its_review(root: Path, submit: Su
 def test_it_refuses_without_a_sandbox(root: Path, submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
     review(root, 'tests = "touch /tmp/unsandboxed"')
     handoff = submit("check:tests")
-    monkeypatch.setattr(sandbox, "state", lambda: State(False, "there is no bubblewrap (bwrap) on this machine"))
+    monkeypatch.setattr(sandbox, "state", lambda: SandboxState(False, "there is no bubblewrap (bwrap) on this machine"))
 
     work_once(VERIFICATION)
 

@@ -13,14 +13,14 @@ import pytest
 from coordination.log import follow as following
 from coordination.log.follow import Filters
 from coordination.management.commands import tail
-from coordination.management.commands.tail import CursorFile, Watch, as_json, as_text, follow
+from coordination.management.commands.tail import CursorFile, TailOptions, as_json, as_text, follow
 from coordination.models import Event
 from nexus.core.operations.errors import NexusError
 from tests.acceptance.hub import START_SECONDS
 from tests.conftest import Call
 from tests.store import Failure, failing
 
-EVERYTHING = Watch("bob", Filters())
+EVERYTHING = TailOptions("bob", Filters())
 
 
 class Enough(Exception):
@@ -47,7 +47,7 @@ class Printer:
             raise Enough
 
 
-def run(printer: Printer, cursor: int = 0, watch: Watch = EVERYTHING) -> None:
+def run(printer: Printer, cursor: int = 0, watch: TailOptions = EVERYTHING) -> None:
     with pytest.raises(Enough):
         asyncio.run(
             asyncio.wait_for(follow(watch, cursor, write=printer.write, persist=printer.persist), START_SECONDS)
@@ -74,7 +74,7 @@ def store_fails(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def script(*failures: Failure | None) -> None:
         pending = list(failures)
 
-        def read(*arguments: Any) -> following.Page:
+        def read(*arguments: Any) -> following.EventPage:
             if pending and (kind := pending.pop(0)) is not None:
                 raise failing(kind)
             return really(*arguments)
@@ -134,10 +134,10 @@ def test_it_repeats_at_most_one_window_after_a_crash(log: list[int]) -> None:
 def test_it_passes_windows_without_a_line_for_it(log: list[int], call: Call, project: str) -> None:
     call("message_create", project_root=project, from_agent_id="ana", subject="s", body="b")
     printer = Printer(until=1)
-    run(printer, watch=Watch("bob", Filters(), exclude=None, inbox_only=False))
+    run(printer, watch=TailOptions("bob", Filters(), exclude=None, inbox_only=False))
     assert printer.windows[0] == 100
     quiet = Printer(until=0)
-    run(quiet, log[-1], watch=Watch("bob", Filters(), exclude="ana"))
+    run(quiet, log[-1], watch=TailOptions("bob", Filters(), exclude="ana"))
     assert (quiet.ids, quiet.kept) == ([], Event.objects.latest("event_id").event_id)
 
 

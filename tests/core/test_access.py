@@ -19,7 +19,7 @@ from coordination.models import AgentKey
 from coordination.services import agents
 from coordination.services.agents import hash_secret
 from nexus.core import waiting
-from nexus.core.access import ConnectionInfo, Refused, aidentify, allowed_hosts, identify
+from nexus.core.access import AccessDenied, ConnectionInfo, aidentify, allowed_hosts, identify
 from nexus.core.clock import now
 from nexus.core.database.sqlite import quick_reads
 from nexus.core.logs import redact
@@ -41,7 +41,7 @@ def who(asked: ConnectionInfo, **how: Any) -> Caller:
 
 
 def status(asked: ConnectionInfo, **how: Any) -> int:
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(AccessDenied) as refusal:
         who(asked, **how)
     return refusal.value.status
 
@@ -104,7 +104,7 @@ def test_it_takes_what_clients_send_by_themselves_for_local_and_no_forwarded_req
     for header in DIRECT:
         assert who(info(**{header: "http://localhost:8420"})).operator == "local", header
     for header in PROXIED:
-        with pytest.raises(Refused, match=header) as refusal:
+        with pytest.raises(AccessDenied, match=header) as refusal:
             who(info(**{header: "127.0.0.1"}))
         assert refusal.value.status == 401
 
@@ -177,7 +177,7 @@ def test_it_ends_a_login_for_connections_that_began_with_it(db: None, client: Cl
         olga.save()
     else:
         User.objects.update(is_staff=False)
-    with pytest.raises(Refused):
+    with pytest.raises(AccessDenied):
         identify(connected, **long_lived)
 
 
@@ -228,7 +228,7 @@ async def test_it_tells_who_somebody_is_while_others_read_whatever_it_takes(comm
     reads = [loop.run_in_executor(waiting.READERS, done.wait, START_SECONDS) for _ in range(8)]
     try:
         async with asyncio.timeout(START_SECONDS / 2):
-            with pytest.raises(Refused):
+            with pytest.raises(AccessDenied):
                 await aidentify(info("192.168.1.7", x_api_key=KEY), transport="http")
     finally:
         done.set()
@@ -263,7 +263,7 @@ async def test_it_refuses_a_key_at_once_that_another_connection_to_the_store_dea
         if active:
             assert await bound() == "ana"
         else:
-            with pytest.raises(Refused):
+            with pytest.raises(AccessDenied):
                 await bound()
 
 

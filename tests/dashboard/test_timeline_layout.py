@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from handoffs.spans import Doing, Span
 from nexus.dashboard.views import timeline_layout
-from nexus.dashboard.views.timeline_layout import TimelineRow, Window
+from nexus.dashboard.views.timeline_layout import TimelineRow, TimeWindow
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
-HOUR = Window(NOON, NOON + timedelta(hours=1))
+HOUR = TimeWindow(NOON, NOON + timedelta(hours=1))
 MOMENTS = st.integers(min_value=-3600, max_value=7200).map(lambda seconds: NOON + timedelta(seconds=seconds))
 
 
@@ -92,14 +92,14 @@ def test_it_leaves_no_send_out_unsaid(sends: list[tuple[str, str, datetime]], mo
 def test_it_lets_nothing_jump_while_the_window_moves_on() -> None:
     moments = [NOON + timedelta(seconds=700 + i) for i in range(3)]
     found = [Span("h", Doing.CLAIMED, "bob", at, at, 1) for at in moments]
-    later = Window(HOUR.since + timedelta(seconds=13), HOUR.until + timedelta(seconds=13))
+    later = TimeWindow(HOUR.since + timedelta(seconds=13), HOUR.until + timedelta(seconds=13))
     before, after = (timeline_layout.draw_rows({"bob": found}, window)[0].blocks for window in (HOUR, later))
     assert [(block.since, block.until) for block in before] == [(block.since, block.until) for block in after]
 
 
 @given(st.integers(min_value=10, max_value=92 * 86_400), MOMENTS)
 def test_it_marks_round_moments_of_the_window(seconds: int, since: datetime) -> None:
-    window = Window(since, since + timedelta(seconds=seconds))
+    window = TimeWindow(since, since + timedelta(seconds=seconds))
     found = timeline_layout.ticks(window)
     assert len(found) <= timeline_layout.TICKS and all(window.since <= moment <= window.until for _, moment in found)
     assert [x for x, _ in found] == sorted(x for x, _ in found)

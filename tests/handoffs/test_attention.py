@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from inbox.monitoring import Picture
 from nexus.core.apps import needs
 from nexus.core.clock import now
-from nexus.core.contributions import Found
+from nexus.core.contributions import Items
 from nexus.core.database.store import store
 from tests.conftest import Call, does
 from tests.handoffs.conftest import TO_BOB, Clock, Offer
@@ -22,7 +22,7 @@ RUST = {"strategy": "capability", "capability": "rust"}
 Send = Callable[[str], None]
 
 
-def found(each: int = 3) -> dict[str, Found]:
+def found(each: int = 3) -> dict[str, Items]:
     return {kind.name: these for kind, these in needs(Picture(now()), each)}
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from coordination.log.selectors import first_event_at
 from coordination.models import Event, RetentionPass
 from handoffs import timeline as handoffs_timeline
-from handoffs.spans import BEGINS, Doing, Span, Step, spans
+from handoffs.spans import BEGINS, Doing, HandoffEvent, Span, spans
 from handoffs.timeline import course, spans_of
 from nexus.core.apps import event_types
 from nexus.core.clock import now
@@ -25,8 +25,8 @@ MINUTE = timedelta(minutes=1)
 TYPES = [*BEGINS, "handoff.extended"]
 
 
-def steps_of(types: list[str], handoff_id: str = "h") -> list[Step]:
-    return [Step(handoff_id, type, "bob", NOON + i * MINUTE, i + 1) for i, type in enumerate(types)]
+def steps_of(types: list[str], handoff_id: str = "h") -> list[HandoffEvent]:
+    return [HandoffEvent(handoff_id, type, "bob", NOON + i * MINUTE, i + 1) for i, type in enumerate(types)]
 
 
 def told(found: list[Span]) -> list[tuple[str, str | None]]:
@@ -67,7 +67,7 @@ def test_it_tells_a_deadline_from_a_lease_that_ran_out() -> None:
 
 def test_it_gives_what_is_returned_to_who_did_it() -> None:
     steps = steps_of(["handoff.created", "handoff.claimed", "handoff.submitted"])
-    found = spans([*steps, Step("h", "handoff.returned", "eve", NOON + 9 * MINUTE, 9)])
+    found = spans([*steps, HandoffEvent("h", "handoff.returned", "eve", NOON + 9 * MINUTE, 9)])
     assert told(found)[-2:] == [("checking", None), ("claimed", "bob")]
 
 

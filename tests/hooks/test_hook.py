@@ -26,7 +26,7 @@ from nexus.core.clients import PROMPT, SESSION_START, STOP
 from nexus.core.operations import dispatch
 from nexus.hooks import entry, hook_state, signal_files, store_queries
 from nexus.hooks import harness as dialects
-from nexus.hooks.harness import Call
+from nexus.hooks.harness import HookCall
 from nexus.planning import hook as planning_queries  # noqa: F401
 from nexus.planning.toolset import PLANNING
 from nexus.reservations import hook as reservation_queries  # noqa: F401  # as the launcher does
@@ -38,7 +38,7 @@ from tests.hooks.harness import Harness
 ASKED = '{"hook_event_name": "UserPromptSubmit", "cwd": "/"}'
 
 
-def must_not_start(name: str, call: Call, **arguments: Any) -> Any:
+def must_not_start(name: str, call: HookCall, **arguments: Any) -> Any:
     """Only a store that is a file is looked at without Django."""
     if connection.vendor == "sqlite":
         raise AssertionError("Django was started")
@@ -46,13 +46,13 @@ def must_not_start(name: str, call: Call, **arguments: Any) -> Any:
 
 
 @pytest.fixture
-def builder(project: str) -> Call:
+def builder(project: str) -> HookCall:
     """A call at the user's prompt."""
-    return Call("claude-code", PROMPT, project, "builder")
+    return HookCall("claude-code", PROMPT, project, "builder")
 
 
 @pytest.fixture
-def fresh(builder: Call, committed: None, call: Operation) -> Any:
+def fresh(builder: HookCall, committed: None, call: Operation) -> Any:
     """The store of the tests, where `builder` is registered and has been looked after just now."""
     call("agent_register", agent_id="builder")
     nexus: Any = settings.NEXUS
@@ -67,7 +67,7 @@ def write(call: Operation, project: str, text: str = "hello") -> str:
     return str(call("message_create", **letter, target={"strategy": "direct", "agent_id": "builder"})["message_id"])
 
 
-def stamp_unchanged(nexus: Any, call: Call) -> None:
+def stamp_unchanged(nexus: Any, call: HookCall) -> None:
     """As if no signal had come."""
     signal = signal_files.stamp(nexus.home, call.agent_id)
     told = hook_state.load(nexus.home, call)
@@ -133,7 +133,7 @@ def test_it_says_one_line_on_a_wrong_option_or_setting(
     assert done.stderr.startswith(said)
 
 
-def test_it_starts_over_from_a_broken_memory(fresh: Any, builder: Call, call: Operation) -> None:
+def test_it_starts_over_from_a_broken_memory(fresh: Any, builder: HookCall, call: Operation) -> None:
     for file in (fresh.home / "hooks").glob("*.json"):
         file.write_text('{"unknown": 1}')
     write(call, builder.root)
@@ -156,7 +156,7 @@ def test_it_tells_once_when_its_harness_calls_in_parallel(harness: Harness) -> N
 
 @pytest.mark.parametrize("event", [SESSION_START, STOP])
 def test_it_tells_at_both_ends_of_a_session_whatever_another_call_is_at(
-    fresh: Any, builder: Call, call: Operation, monkeypatch: pytest.MonkeyPatch, event: str
+    fresh: Any, builder: HookCall, call: Operation, monkeypatch: pytest.MonkeyPatch, event: str
 ) -> None:
     write(call, builder.root)
     other, lock = ExitStack(), fcntl.flock
@@ -235,7 +235,7 @@ def test_it_keeps_what_it_knows_for_its_owner_alone(fresh: Any) -> None:
     assert (fresh.home / "hooks").stat().st_mode & 0o777 == 0o700
 
 
-def test_it_opens_another_session_when_its_own_was_closed(fresh: Any, builder: Call, call: Operation) -> None:
+def test_it_opens_another_session_when_its_own_was_closed(fresh: Any, builder: HookCall, call: Operation) -> None:
     first = hook_state.credentials(fresh.home, builder)
     assert first is not None
     store_queries.refresh(builder)
@@ -250,7 +250,7 @@ def test_it_opens_another_session_when_its_own_was_closed(fresh: Any, builder: C
 
 
 @pytest.mark.sqlite
-def test_it_does_not_open_the_store_without_a_signal(fresh: Any, builder: Call, tmp_path: Path) -> None:
+def test_it_does_not_open_the_store_without_a_signal(fresh: Any, builder: HookCall, tmp_path: Path) -> None:
     elsewhere = fresh.replaced(db_path=tmp_path / "broken.db")
     (tmp_path / "broken.db").write_text("x" * 1000)
     assert entry.respond(elsewhere, builder, must_not_start) == ""
@@ -259,7 +259,7 @@ def test_it_does_not_open_the_store_without_a_signal(fresh: Any, builder: Call, 
         entry.respond(elsewhere, builder, must_not_start)
 
 
-def test_it_does_not_start_django_for_mail_of_others(fresh: Any, builder: Call, call: Operation) -> None:
+def test_it_does_not_start_django_for_mail_of_others(fresh: Any, builder: HookCall, call: Operation) -> None:
     call("agent_register", agent_id="other", role="tester")
     offer = {"project_root": builder.root, "from_agent_id": "x", "visibility": "public"}
     call("handoff_create", **offer, target={"strategy": "role", "role": "tester"})
@@ -267,7 +267,7 @@ def test_it_does_not_start_django_for_mail_of_others(fresh: Any, builder: Call, 
     assert entry.respond(fresh, builder, must_not_start) == ""
 
 
-def test_it_tells_of_a_handoff_for_the_agents_tags(fresh: Any, builder: Call, call: Operation) -> None:
+def test_it_tells_of_a_handoff_for_the_agents_tags(fresh: Any, builder: HookCall, call: Operation) -> None:
     for value in ({}, {"value": "core"}, {"value": "web"}):
         does("tag_create", key="team", **value)
     does("agent_update", agent_id="builder", tags={"team": ["core"]})
@@ -278,7 +278,7 @@ def test_it_tells_of_a_handoff_for_the_agents_tags(fresh: Any, builder: Call, ca
     assert "1 new handoff" in entry.respond(fresh, builder, store_queries.answer)
 
 
-def test_it_tells_once_at_stop_what_the_agent_was_asked(fresh: Any, builder: Call, call: Operation) -> None:
+def test_it_tells_once_at_stop_what_the_agent_was_asked(fresh: Any, builder: HookCall, call: Operation) -> None:
     stop, on = builder._replace(event=STOP), {"project_root": builder.root}
     call("agent_register", agent_id="ana")
     handoff = call("handoff_create", **on, from_agent_id="builder", title="Fix the login", visibility="public",
@@ -298,7 +298,7 @@ def test_it_tells_once_at_stop_what_the_agent_was_asked(fresh: Any, builder: Cal
     assert entry.respond(fresh, stop, must_not_start) == ""
 
 
-def test_it_tells_again_of_mail_whose_lease_ran_out(fresh: Any, builder: Call, call: Operation) -> None:
+def test_it_tells_again_of_mail_whose_lease_ran_out(fresh: Any, builder: HookCall, call: Operation) -> None:
     write(call, builder.root)
     assert "hello" in entry.respond(fresh, builder, store_queries.answer)
     call("inbox_pull", agent_id="builder", lease_seconds=20)
@@ -308,7 +308,7 @@ def test_it_tells_again_of_mail_whose_lease_ran_out(fresh: Any, builder: Call, c
         assert "hello" in entry.respond(fresh, builder, store_queries.answer)
 
 
-def test_it_tells_of_a_handoff_once_its_fallback_opens(fresh: Any, builder: Call, call: Operation) -> None:
+def test_it_tells_of_a_handoff_once_its_fallback_opens(fresh: Any, builder: HookCall, call: Operation) -> None:
     call("agent_register", agent_id="first")
     target = {"strategy": "direct_with_fallback", "agent_id": "first", "fallback_after_seconds": 10}
     call("handoff_create", project_root=builder.root, from_agent_id="x", target=target, visibility="public")
@@ -318,7 +318,7 @@ def test_it_tells_of_a_handoff_once_its_fallback_opens(fresh: Any, builder: Call
 
 
 def test_it_tells_once_at_stop_what_the_agent_took_and_has_not_brought(
-    fresh: Any, builder: Call, call: Operation
+    fresh: Any, builder: HookCall, call: Operation
 ) -> None:
     stop, on = builder._replace(event=STOP), {"project_root": builder.root, "agent_id": "builder"}
     target = {"strategy": "direct", "agent_id": "builder"}
@@ -351,15 +351,15 @@ def _others(call: Operation, message: str) -> list[str]:
     return [row["message_id"] for row in rows if row["message_id"] != message]
 
 
-def test_it_tells_a_new_context_everything_again(fresh: Any, builder: Call, call: Operation) -> None:
+def test_it_tells_a_new_context_everything_again(fresh: Any, builder: HookCall, call: Operation) -> None:
     write(call, builder.root)
     entry.respond(fresh, builder, store_queries.answer)
     assert entry.respond(fresh, builder, must_not_start) == ""
-    start = Call("claude-code", SESSION_START, builder.root, "builder")
+    start = HookCall("claude-code", SESSION_START, builder.root, "builder")
     assert "hello" in entry.respond(fresh, start, store_queries.answer)
 
 
-def test_it_shows_a_few_and_counts_the_rest(fresh: Any, builder: Call, call: Operation) -> None:
+def test_it_shows_a_few_and_counts_the_rest(fresh: Any, builder: HookCall, call: Operation) -> None:
     for number in range(8):
         write(call, builder.root, f"number {number}")
     told = entry.respond(fresh, builder, store_queries.answer)
@@ -368,7 +368,7 @@ def test_it_shows_a_few_and_counts_the_rest(fresh: Any, builder: Call, call: Ope
     assert entry.respond(fresh, builder, must_not_start) == ""
 
 
-def test_it_looks_again_when_the_clock_went_back(fresh: Any, builder: Call, call: Operation) -> None:
+def test_it_looks_again_when_the_clock_went_back(fresh: Any, builder: HookCall, call: Operation) -> None:
     with time_machine.travel(datetime.now(UTC) - timedelta(hours=1)):
         write(call, builder.root)
         told = hook_state.load(fresh.home, builder)
@@ -383,7 +383,7 @@ def test_it_looks_again_when_the_clock_went_back(fresh: Any, builder: Call, call
 # Who and where
 
 
-def read(*arguments: str, environ: dict[str, str] | None = None, **payload: Any) -> Call:
+def read(*arguments: str, environ: dict[str, str] | None = None, **payload: Any) -> HookCall:
     return dialects.read(arguments, environ or {}, json.dumps(payload) if payload else "")
 
 
@@ -414,7 +414,7 @@ def test_it_recognises_the_harness_from_its_input() -> None:
 
 
 def test_it_tells_of_mail_in_strict_trust(
-    fresh: Any, call: Operation, builder: Call, configure: Callable[..., None]
+    fresh: Any, call: Operation, builder: HookCall, configure: Callable[..., None]
 ) -> None:
     to_builder = {"strategy": "direct", "agent_id": "builder"}
     call("message_create", project_root=builder.root, from_agent_id="ann", subject="Hello", body="b", target=to_builder)

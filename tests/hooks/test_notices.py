@@ -41,9 +41,9 @@ class Outside:
 
     def __init__(self) -> None:
         self.got: list[notices.Notice] = []
-        self.outcome = notices.Sent()
+        self.outcome = notices.NoticeResult()
 
-    def send(self, notice: notices.Notice) -> notices.Sent:
+    def send(self, notice: notices.Notice) -> notices.NoticeResult:
         self.got.append(notice)
         return self.outcome
 
@@ -91,7 +91,7 @@ def add(db: None, service: Outside) -> Call:
     return added
 
 
-def work() -> list[notices.Sent]:
+def work() -> list[notices.NoticeResult]:
     """Send what is due; the outcomes."""
     return work_once(notices.NOTICES)
 
@@ -120,14 +120,14 @@ def test_a_new_address_gets_a_test(add: Call, service: Outside) -> None:
 def test_it_sends_what_needs_a_person_once_without_words(add: Call, ask: Ask, service: Outside) -> None:
     add()
     ask("Delete the secret branch?")
-    assert work() == [notices.Sent()]
+    assert work() == [notices.NoticeResult()]
     said = service.got[-1].body
     assert "Agents ask for permission" in said and "secret" not in said
     assert "https://nexus.example.org/admin/attention/" in said and "/answer/" not in said
     with later(minutes=1):
         assert work() == []
         ask("Another?")
-        assert work() == [notices.Sent()]
+        assert work() == [notices.NoticeResult()]
     assert len(service.got) == 3
 
 
@@ -144,7 +144,7 @@ def test_it_sends_the_chosen_kinds_and_the_project_s_alone(add: Call, ask: Ask, 
     ask("May I?")
     assert work() == []
     ask("Which one?", kind="question")
-    assert work() == [notices.Sent()]
+    assert work() == [notices.NoticeResult()]
 
 
 def test_what_was_answered_in_quiet_hours_is_never_sent(add: Call, ask: Ask, service: Outside) -> None:
@@ -156,7 +156,7 @@ def test_what_was_answered_in_quiet_hours_is_never_sent(add: Call, ask: Ask, ser
         run_control("pool_refuse", question_id=first)
         Question.objects.filter(pk=second).update(expires_at=datetime(2026, 3, 2, 9, tzinfo=UTC))
         clock.move_to(datetime(2026, 3, 2, 7, 1, tzinfo=UTC))
-        assert work() == [notices.Sent()]
+        assert work() == [notices.NoticeResult()]
     assert "1 thing needs a person" in service.got[-1].title
 
 
@@ -167,16 +167,16 @@ def run_control(name: str, **arguments: Any) -> None:
 
 def test_a_failing_service_is_tried_again_later_and_needs_a_person(add: Call, ask: Ask, service: Outside) -> None:
     row = add()
-    service.outcome = notices.Sent("it answered 500")
+    service.outcome = notices.NoticeResult("it answered 500")
     ask("May I?")
     assert work()[0].error and work() == []  # paused
     with later(minutes=3):
         assert work()[0].error
         page = Client(headers={"host": "127.0.0.1"}, REMOTE_ADDR="127.0.0.1").get("/admin/attention/").text
         assert "Notices to ntfy fail" in page
-    service.outcome = notices.Sent()
+    service.outcome = notices.NoticeResult()
     run(ADA, "notice_test", {"notice_id": row["notice_id"]})
-    assert work() == [notices.Sent()]
+    assert work() == [notices.NoticeResult()]
     assert NoticeAddress.objects.get().failures == 0
 
 
@@ -213,7 +213,7 @@ def test_a_mail_server_gets_it_where_a_private_address_is_allowed(db: None, ask:
     finally:
         server.stop()
     if allow_private:
-        assert sent == notices.Sent() and "Subject: Nexus: a test" in Mails.got[0]
+        assert sent == notices.NoticeResult() and "Subject: Nexus: a test" in Mails.got[0]
     else:
         assert Mails.got == [] and "private network" in str(NoticeAddress.objects.get().last_error)
 
@@ -338,7 +338,7 @@ def test_the_page_adds_tests_and_removes_an_address(db: None, browser: Client, s
     assert "questions, disk" in page and "quiet 22:00–07:00" in page and "127.0.0.1" not in page
     work()
     browser.post(f"/admin/notices/{row.pk}/", {"what": "test"})
-    assert work() == [notices.Sent()]
+    assert work() == [notices.NoticeResult()]
     browser.post(f"/admin/notices/{row.pk}/", {"what": "remove"})
     assert not NoticeAddress.objects.exists()
     assert browser.post("/admin/notices/none/", {"what": "explode"}).status_code == 400

@@ -16,24 +16,26 @@ from hypothesis import strategies as st
 
 from nexus.core import harness_events
 from nexus.core.clients import HARNESSES, HOOKED, TOOLS
-from nexus.core.harness_events import Happening, HarnessEvent, Said
+from nexus.core.harness_events import HarnessEvent, HookAnswer, HookEvent
 from nexus.hooks import client_entries, client_files, entry, quick_check
 from nexus.hooks import harness as dialects
 from tests.hooks.harness import Harness
 
 
-def read(*arguments: str, **payload: Any) -> dialects.Call:
+def read(*arguments: str, **payload: Any) -> dialects.HookCall:
     return dialects.read(arguments, {}, json.dumps({"cwd": "/", **payload}))
 
 
 @pytest.fixture
-def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Happening]]:
+def heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[HookEvent]]:
     """What a handler of the test's own is told; it says the texts of `answers`."""
-    told: list[Happening] = []
+    told: list[HookEvent] = []
 
-    def handle(what: Happening) -> Said:
+    def handle(what: HookEvent) -> HookAnswer:
         told.append(what)
-        return Said(context="C", refusal="R") if what.event is HarnessEvent.PRE_TOOL_USE else Said(context="C")
+        return (
+            HookAnswer(context="C", refusal="R") if what.event is HarnessEvent.PRE_TOOL_USE else HookAnswer(context="C")
+        )
 
     monkeypatch.setattr(entry, "HANDLERS", [handle])
     monkeypatch.setattr(entry, "_mail", lambda *_: "")
@@ -68,7 +70,7 @@ def test_it_takes_a_session_that_starts_after_a_compaction_for_one_that_was_comp
     assert read("--client", "text", hook_event_name="Nothing").point is None
 
 
-def test_it_tells_what_a_client_says_of_a_subagent(heard: list[Happening]) -> None:
+def test_it_tells_what_a_client_says_of_a_subagent(heard: list[HookEvent]) -> None:
     say(hook_event_name="SubagentStop", agent_id="a1", agent_type="engineer", last_assistant_message="Done.")
     say("--client", "cursor", hook_event_name="subagentStop", subagent_type="engineer", summary="Done.", task="Mend it")
     claude, cursor = heard
@@ -80,7 +82,7 @@ def test_it_tells_what_a_client_says_of_a_subagent(heard: list[Happening]) -> No
 PATCH = "*** Begin Patch\n*** Update File: a.py\n@@\n*** Add File: b.py\n*** End Patch"
 
 
-def test_it_finds_the_files_that_a_tool_is_about(heard: list[Happening]) -> None:
+def test_it_finds_the_files_that_a_tool_is_about(heard: list[HookEvent]) -> None:
     for asked, files in (
         ({"file_path": "/p/a.py"}, ("/p/a.py",)),
         ({"notebook_path": "n.ipynb"}, ("n.ipynb",)),
@@ -94,7 +96,7 @@ def test_it_finds_the_files_that_a_tool_is_about(heard: list[Happening]) -> None
         assert heard[-1].files == files, asked
 
 
-def test_it_tells_whether_a_tool_failed(heard: list[Happening]) -> None:
+def test_it_tells_whether_a_tool_failed(heard: list[HookEvent]) -> None:
     say(hook_event_name="PostToolUse", tool_response={"is_error": True})
     say(hook_event_name="PostToolUseFailure", error="no")
     say("--client", "gemini", hook_event_name="AfterTool", tool_response={"error": {"message": "no"}})
@@ -137,7 +139,7 @@ def specific(name: str, **fields: str) -> dict[str, Any]:
         ("cursor", "beforeSubmitPrompt", {"additional_context": "C", "continue": True}),
     ],
 )
-def test_it_answers_each_client_in_its_own_words(heard: list[Happening], client: str, name: str, answer: Any) -> None:
+def test_it_answers_each_client_in_its_own_words(heard: list[HookEvent], client: str, name: str, answer: Any) -> None:
     assert say("--client", client, hook_event_name=name) == answer
 
 
@@ -154,12 +156,12 @@ def test_it_tells_of_mail_at_the_end_of_a_turn_in_each_clients_words(client: str
 
 
 def test_it_warns_the_user_where_no_agent_listens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry, "HANDLERS", [lambda what: Said(warning="W")])
+    monkeypatch.setattr(entry, "HANDLERS", [lambda what: HookAnswer(warning="W")])
     assert say(hook_event_name="SessionEnd") == {"systemMessage": "W"}
     assert say("--client", "cursor", hook_event_name="sessionEnd") == {"user_message": "W"}
 
 
-def test_it_knows_where_an_agent_listens(heard: list[Happening]) -> None:
+def test_it_knows_where_an_agent_listens(heard: list[HookEvent]) -> None:
     for client, hears, names in (
         ("claude-code", True, "SessionStart SubagentStart"),
         ("claude-code", False, "SubagentStop SessionEnd"),
@@ -175,10 +177,10 @@ def test_it_knows_where_an_agent_listens(heard: list[Happening]) -> None:
 def test_it_tells_of_mail_although_a_listener_failed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(what: Happening) -> Said:
+    def fail(what: HookEvent) -> HookAnswer:
         raise ValueError("no\nroom")
 
-    monkeypatch.setattr(entry, "HANDLERS", [fail, lambda what: Said(context="C")])
+    monkeypatch.setattr(entry, "HANDLERS", [fail, lambda what: HookAnswer(context="C")])
     monkeypatch.setattr(entry, "_mail", lambda *_: "M")
     answer = say(home=tmp_path, hook_event_name="UserPromptSubmit")
     assert answer["hookSpecificOutput"]["additionalContext"] == "C\nM"
@@ -246,4 +248,4 @@ def test_it_waits_for_a_store_that_another_process_is_making(tmp_path: Path) -> 
     with closing(sqlite3.connect(database)) as store:
         store.executescript("CREATE TABLE agents (a); CREATE TABLE message_deliveries (a); CREATE TABLE handoffs (a)")
     seen = quick_check.glance(database, agent_id="ann", root=str(tmp_path), busy_ms=1000)
-    assert seen == quick_check.Seen(set(), float("inf"))
+    assert seen == quick_check.PendingWork(set(), float("inf"))

@@ -12,7 +12,7 @@ from coordination.toolset import run
 from nexus.control.agents import wakeups
 from nexus.core.operations.caller import LOCAL_OPERATOR, Caller
 from nexus.hooks import store_queries
-from nexus.hooks.harness import Call as HookCall
+from nexus.hooks.harness import HookCall
 from tests.conftest import Call
 
 CALLERS = {

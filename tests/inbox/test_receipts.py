@@ -18,7 +18,7 @@ from inbox.monitoring import Picture
 from inbox.receipts import Stages
 from nexus.core.clock import now
 from nexus.hooks import store_queries, texts
-from nexus.hooks.harness import Call as HookCall
+from nexus.hooks.harness import HookCall
 from tests.conftest import Call, does
 from tests.inbox.conftest import Clock, Post
 from tests.nexus_site.test_cli import nexus

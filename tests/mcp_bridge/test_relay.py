@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mcp_bridge.relay import DIRECTORY, LONGEST_LINE, SOCKET, TOO_LARGE, Lines, address
+from mcp_bridge.relay import DIRECTORY, LONGEST_LINE, SOCKET, TOO_LARGE, LineSplitter, address
 from tests import warm
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import HELLO, environment
@@ -388,7 +388,7 @@ def test_it_passes_no_more_of_a_line_than_a_hub_takes(connect: Connect) -> None:
 @given(st.lists(st.binary(max_size=12)), st.integers(1, 9), st.integers(0, 8))
 def test_lines_are_the_same_however_they_arrive(pieces: list[bytes], size: int, longest: int) -> None:
     data = b"\n".join(pieces)
-    lines = Lines(longest)
+    lines = LineSplitter(longest)
     taken = [each for start in range(0, len(data), size) for each in lines.complete_lines(data[start : start + size])]
     expected = [line if len(line) <= longest else None for line in data.split(b"\n")[:-1]]
     assert [None if line.endswith(TOO_LARGE) else line for line in taken] == expected

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nexus.core import overview
-from nexus.core.cli import Group
+from nexus.core.cli import CommandGroup
 from tests.acceptance.processes import ROOT, nexus
 
 SCREEN = 52  # lines, 100 columns wide
@@ -21,7 +21,7 @@ def test_it_lists_our_commands_alone_each_in_a_line(tmp_path: Path) -> None:
     assert (said.returncode, said.stderr) == (0, "")
     assert said.stdout == nexus(home).stdout == nexus(home, "help").stdout
     lines = said.stdout.splitlines()
-    assert [line for line in lines if line in set(Group)] == list(Group)
+    assert [line for line in lines if line in set(CommandGroup)] == list(CommandGroup)
     listed = [found[1] for line in lines if (found := re.match(r"  ([a-z-]+) {2,}\S", line))]
     assert sorted(listed) == sorted(overview.names()) and {"serve", "dead-letters", "agents"} <= set(listed)
     assert "makemigrations" not in said.stdout and max(map(len, lines)) <= 110

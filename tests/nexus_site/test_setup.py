@@ -51,7 +51,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("sys.argv", ["/opt/nexus/bin/nexus"])
     kept = CoreSettings.current().replaced(home=place / ".nexus")
     monkeypatch.setattr("django.conf.settings.NEXUS", kept)
-    monkeypatch.setattr(setup, "_answers", lambda root: setup.Row("Nexus answers", True, "63 tools"))
+    monkeypatch.setattr(setup, "_answers", lambda root: setup.CheckRow("Nexus answers", True, "63 tools"))
     return place
 
 

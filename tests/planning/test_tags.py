@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexus.planning.catalog import bundled
-from nexus.planning.catalog.tags import Found, find_tags
+from nexus.planning.catalog.tags import TaggedText, find_tags
 
 TAGS = bundled.tags()
 MARKS = ["[plan]", "[plan:auto]", "[plan:x]", "[m:gc]", "[m]", "[d]", "[rule:a-b]", "[rule:", "[", "]", ":", "("]
@@ -63,7 +63,7 @@ def test_it_never_fails_and_every_rest_stands_in_the_text(text: str) -> None:
 @given(TEXTS, st.sampled_from(TAGS), st.text(alphabet="abc \n", max_size=20))
 def test_it_finds_a_tag_before_any_text_without_one(before: str, tag: bundled.BundledTag, after: str) -> None:
     if not {"`", "~"} & set(before):
-        assert find_tags(f"{before}\n{tag.trigger} {after}", TAGS)[-1] == Found(tag.id, None, after.strip())
+        assert find_tags(f"{before}\n{tag.trigger} {after}", TAGS)[-1] == TaggedText(tag.id, None, after.strip())
 
 
 @given(st.text(max_size=40))

@@ -14,7 +14,7 @@ import time_machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nexus.core.harness_events import NOTHING, Happening, HarnessEvent, Said
+from nexus.core.harness_events import NOTHING, HarnessEvent, HookAnswer, HookEvent
 from nexus.core.operations.errors import NexusError
 from nexus.planning import brief, schemas, state, tracker
 from nexus.planning.directory import Directory, PlanningCode
@@ -37,14 +37,14 @@ class Session:
         self.settings = SimpleNamespace(planning_gate_edits=False, home=nexus.root.parent / "home")
         self.performed: list[tuple[str, Mapping[str, Any]]] = []
 
-    def say(self, event: HarnessEvent, /, **fields: Any) -> Said:
+    def say(self, event: HarnessEvent, /, **fields: Any) -> HookAnswer:
         def perform(name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
             self.performed.append((name, arguments))
             given = {key: value for key, value in arguments.items() if key != "project_root"}
             answer: Mapping[str, Any] = self.nexus.call(name, **given)
             return answer
 
-        what = Happening(
+        what = HookEvent(
             event=event,
             client="claude-code",
             root=str(self.nexus.root),
@@ -64,7 +64,7 @@ class Session:
     def knows(self, name: str, text: str = "Known.\n") -> None:
         self.nexus.write(name, text)
 
-    def edit(self, file: str, **fields: Any) -> Said:
+    def edit(self, file: str, **fields: Any) -> HookAnswer:
         return self.say(AFTER, tool="Edit", files=(file,), **fields)
 
 
@@ -115,7 +115,7 @@ def test_it_never_follows_a_link_out_of_the_project(lead: Session, tmp_path: Pat
 
 
 def test_it_begins_a_session_with_its_files(lead: Session) -> None:
-    assert lead.say(START) == Said("")
+    assert lead.say(START) == HookAnswer("")
     runtime = json.loads((lead.nexus.state / "runtime.json").read_bytes())
     assert runtime.pop("plugin_version")
     assert runtime == {"teams_enabled": True, "session_started_at": NOW}
@@ -286,7 +286,7 @@ def test_it_takes_a_prompt_of_any_length(lead: Session) -> None:
 def test_it_makes_something_of_every_prompt(tmp_path_factory: pytest.TempPathFactory, prompt: str) -> None:
     root = tmp_path_factory.mktemp("project")
     own = SimpleNamespace(home=root / "home")
-    what = Happening(MESSAGE, "claude-code", str(root), own, wanted=True, heard=True, prompt=prompt)
+    what = HookEvent(MESSAGE, "claude-code", str(root), own, wanted=True, heard=True, prompt=prompt)
     assert len(handle(what).context) <= brief.LONGEST
     assert {file.name for file in root.iterdir()} <= {".nexus"}
 

@@ -97,7 +97,7 @@ def database(tmp_path: Path) -> Path:
     return file
 
 
-def take_in(database: Path, **more: Any) -> services.Counted:
+def take_in(database: Path, **more: Any) -> services.ChangeCounts:
     with agent_bus.opened(database) as store:
         return agent_bus.restore(store, operator="olga", **more)
 

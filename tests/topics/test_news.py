@@ -13,7 +13,7 @@ from hypothesis import given
 from coordination.models import Event
 from coordination.toolset import run
 from nexus.hooks import signal_files, store_queries
-from nexus.hooks.harness import Call as HookCall
+from nexus.hooks.harness import HookCall
 from nexus.hooks.quick_check import glance
 from nexus.hooks.signals import concerned
 from nexus.topics import hook as sql  # registers it, as the start of a hook does

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from nexus.core import unified_diff
 from nexus.core.unified_diff import ChangedFile
 from nexus.web import difference
-from nexus.web.difference import LONGEST, MOST_FILES, MOST_LINES, MOST_OF_ONE, Changed, read
+from nexus.web.difference import LONGEST, MOST_FILES, MOST_LINES, MOST_OF_ONE, DiffFile, read
 from nexus.web.highlighting import highlighted, lexer_of
 from nexus.web.templatetags.nexus import plain
 from tests.conftest import examples
@@ -51,7 +51,7 @@ def written(name: str, *lines: str, note: str = f"{INDEX}--- a\n+++ b\n@@ -1 +1 
     return f"diff --git a/{name} b/{name}\n{note}" + "".join(f"{line}\n" for line in lines)
 
 
-def lines_of(file: Changed) -> list[tuple[str, str]]:
+def lines_of(file: DiffFile) -> list[tuple[str, str]]:
     return [(row.kind, row.text) for row in file.rows if row.kind != "place"]
 
 
@@ -137,7 +137,7 @@ def test_it_shows_so_many_files_lines_and_characters_and_counts_the_rest() -> No
     assert len(changes.files) == MOST_FILES and len(changes.unshown) == 5
 
 
-def compared(folder: Path, before: bytes, after: bytes, name: str = "file.txt") -> Changed:
+def compared(folder: Path, before: bytes, after: bytes, name: str = "file.txt") -> DiffFile:
     """What git finds between two contents of a file."""
     for side, content in (("a", before), ("b", after)):
         (folder / side).mkdir(exist_ok=True)

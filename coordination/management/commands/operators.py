@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nexus.core.cli import Group
+from nexus.core.cli import CommandGroup
 from nexus.core.verbs import Verb, VerbsCommand, time
 
 
 class Command(VerbsCommand):
     help = "List the dashboard's accounts, add one, or reset a password."
-    group = Group.HUB
+    group = CommandGroup.HUB
 
     def verbs(self) -> Sequence[Verb]:
         return (

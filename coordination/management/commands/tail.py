@@ -22,7 +22,7 @@ from django.db import DatabaseError, connection
 from coordination.errors import CoordinationCode
 from coordination.log import follow as log
 from coordination.log.emit import streams
-from coordination.log.follow import Filters, Page
+from coordination.log.follow import EventPage, Filters
 from coordination.log.selectors import newest_event_id
 from coordination.models import Event
 from coordination.routing import describe
@@ -41,7 +41,7 @@ BACKOFF_SECONDS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0)  # between tries on a busy
 
 
 @dataclass(frozen=True)
-class Watch:
+class TailOptions:
     """The agent that reads (None: an operator, who sees all), the filters, and the author whose lines are left out."""
 
     agent_id: str | None
@@ -49,7 +49,7 @@ class Watch:
     exclude: str | None = None  # the author whose lines are dropped
     inbox_only: bool = False
 
-    def read(self, cursor: int) -> Page:
+    def read(self, cursor: int) -> EventPage:
         """Return the next page after `cursor` of what the agent may see. The recipient of a message may see it."""
         caller = Caller("tail", agent_id=None if self.inbox_only else self.agent_id)
         try:
@@ -66,7 +66,7 @@ class Watch:
 
 
 async def follow(
-    watch: Watch, cursor: int, *, write: Callable[[Iterable[Event]], None], persist: Callable[[int], None]
+    watch: TailOptions, cursor: int, *, write: Callable[[Iterable[Event]], None], persist: Callable[[int], None]
 ) -> None:
     """Write every event after `cursor`, page by page, and persist the cursor after each; until cancelled.
 
@@ -199,8 +199,8 @@ exit codes:
         parser.add_argument("--pretty", action="store_true", help="Print readable lines instead of JSON.")
 
     def run(self, **options: Any) -> None:
-        ending = Ending()
-        watch = Watch(
+        ending = ExitOnSignal()
+        watch = TailOptions(
             agent_id=options["agent_id"],
             filters=_filters(options),
             exclude=options["exclude_agent"],
@@ -231,7 +231,7 @@ exit codes:
         asyncio.run(_follow(watch, cursor, write, persist))
 
 
-class Ending:
+class ExitOnSignal:
     """End the process with exit code 0 at SIGINT and SIGTERM, also during a write that nobody reads."""
 
     def __init__(self) -> None:
@@ -285,7 +285,7 @@ def _parse_start(text: str) -> int | None:
 
 
 async def _follow(
-    watch: Watch, cursor: int, write: Callable[[Iterable[Event]], None], persist: Callable[[int], None]
+    watch: TailOptions, cursor: int, write: Callable[[Iterable[Event]], None], persist: Callable[[int], None]
 ) -> None:
     if stat.S_ISFIFO(os.fstat(STDOUT).st_mode):
         # A pipe without a reader is reported as readable: end then, and not at the next line.
@@ -293,7 +293,7 @@ async def _follow(
     await follow(watch, cursor, write=write, persist=persist)
 
 
-def _write(lines: bytes, ending: Ending) -> None:
+def _write(lines: bytes, ending: ExitOnSignal) -> None:
     """Write without Python's buffers: a reader that does not read must not delay the end.
 
     The end may come while nobody takes the next piece; after the last piece, only once the cursor is stored.

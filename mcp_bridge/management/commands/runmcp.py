@@ -20,14 +20,14 @@ from mcp_bridge.choices import caller_of_process
 from mcp_bridge.config import McpBridgeSettings
 from mcp_bridge.relay import API_KEY, GREETING, STANDALONE
 from nexus.core.apps import mcp_servers, nexus_apps
-from nexus.core.cli import Group, NexusCommand
+from nexus.core.cli import CommandGroup, NexusCommand
 from nexus.core.database.store import store
 from nexus.core.operations.caller import Caller, process_connection
 from nexus.core.operations.registry import Choice
 
 
 class Command(NexusCommand):
-    group = Group.CLIENTS
+    group = CommandGroup.CLIENTS
     help = (
         "Serve MCP on stdin and stdout. An agent's client starts this.\n"
         f"With {API_KEY} set, the connection acts only as that key's agent, and has that agent's stored toolsets "

@@ -24,7 +24,7 @@ PRESETS = {"sandboxed": Preset.SANDBOXED, "trusted": Preset.TRUSTED, "yolo": Pre
 UNKNOWN_RUNNER = "nexus3"  # of a session that does not name its model
 
 
-class Import:
+class Nexus3Import:
     """One import: counts what it finds and writes, and notes what has no place here."""
 
     def __init__(self, source: Nexus3Home, *, operator: str, progress: Progress) -> None:

@@ -12,7 +12,7 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 WITH_RADIX = re.compile("0(?:x[0-9a-f]+|o[0-7]+|b[01]+)", re.IGNORECASE)
 
 
-class Refused(Exception):
+class InvalidArguments(Exception):
     """Arguments that its schema does not take; the text has a line for each fault."""
 
 
@@ -21,7 +21,7 @@ def checked(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str
     faults: list[str] = []
     found = _object(schema, arguments, "", faults)
     if faults:
-        raise Refused("\n".join(faults))
+        raise InvalidArguments("\n".join(faults))
     return found
 
 

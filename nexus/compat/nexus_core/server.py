@@ -15,7 +15,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams
 
-from nexus.compat.nexus_core.arguments import Refused, checked, kind_of
+from nexus.compat.nexus_core.arguments import InvalidArguments, checked, kind_of
 from nexus.compat.nexus_core.tools import NEXUS_CORE, words
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.dispatch import aperform
@@ -64,7 +64,7 @@ async def answer(caller: Caller, name: str, arguments: Mapping[str, Any] | None)
         return _error(f"MCP error -32602: Tool {name} not found")
     try:
         given = checked(SCHEMAS[name], arguments or {})
-    except Refused as error:
+    except InvalidArguments as error:
         said = f"Input validation error: Invalid arguments for tool {name}: {error}"
         return _error(f"MCP error -32602: {said}")
     try:

@@ -41,7 +41,7 @@ class NexusCoreCall(Params):
     given: dict[str, Any]
 
 
-class Call(NamedTuple):
+class ToolCall(NamedTuple):
     """A call of a tool."""
 
     given: Given
@@ -61,7 +61,7 @@ class Call(NamedTuple):
         return None if text is None else json.loads(text)
 
 
-Handler = Callable[[Call], dict[str, Any]]
+Handler = Callable[[ToolCall], dict[str, Any]]
 
 
 def tool(operation: str) -> Callable[[Handler], Handler]:
@@ -70,7 +70,7 @@ def tool(operation: str) -> Callable[[Handler], Handler]:
     def register(handler: Handler) -> Handler:
         def call(p: NexusCoreCall, caller: Caller) -> dict[str, Any]:
             by = replace(actor(caller, operation), later=True)
-            return handler(Call(p.given, p.project_root, by))
+            return handler(ToolCall(p.given, p.project_root, by))
 
         NEXUS_CORE.adapt(f"nx_{handler.__name__}", PLANNING.find(operation), NexusCoreCall, call)
         return handler
@@ -110,7 +110,7 @@ def _reference(number: float | None) -> int | None:
 
 
 @tool("plan_start")
-def plan_start(call: Call) -> dict[str, Any]:
+def plan_start(call: ToolCall) -> dict[str, Any]:
     given = call.given
     if not given["research_summary"].strip():
         raise invalid(NO_RESEARCH, field="research_summary")
@@ -129,7 +129,7 @@ def _part(entry: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 @tool("plan_status")
-def plan_status(call: Call) -> dict[str, Any]:
+def plan_status(call: ToolCall) -> dict[str, Any]:
     plan = call.state(PLAN)
     if plan is None:
         return {"exists": False}
@@ -140,7 +140,7 @@ def plan_status(call: Call) -> dict[str, Any]:
 
 
 @tool("plan_update")
-def plan_update(call: Call) -> dict[str, Any]:
+def plan_update(call: ToolCall) -> dict[str, Any]:
     action, title = call.given["action"], call.given.get("title")
     try:
         issue = plans.update(
@@ -161,7 +161,7 @@ def plan_update(call: Call) -> dict[str, Any]:
 
 
 @tool("plan_decide")
-def plan_decide(call: Call) -> dict[str, Any]:
+def plan_decide(call: ToolCall) -> dict[str, Any]:
     asked: Any = dict.fromkeys(("how_agents", "how_summary", "how_agent_ids"))
     issue, left = plans.decide(
         issue_id=_reference(call.given["issue_id"]) or -1,
@@ -180,7 +180,7 @@ def plan_decide(call: Call) -> dict[str, Any]:
 
 
 @tool("plan_update")
-def plan_analysis_add(call: Call) -> dict[str, Any]:
+def plan_analysis_add(call: ToolCall) -> dict[str, Any]:
     given = call.given
     recorded_at, total = plans.add_analysis(
         **{"agent_id": None, **given, "issue_id": _reference(given["issue_id"])}, **call.change
@@ -189,7 +189,7 @@ def plan_analysis_add(call: Call) -> dict[str, Any]:
 
 
 @tool("plan_status")
-def plan_resume(call: Call) -> dict[str, Any]:
+def plan_resume(call: ToolCall) -> dict[str, Any]:
     project, role = workspaces.locate(call.root), call.given["role"]
     mirror.import_changes(project)
     plan = documents.plan_document(project.workspace_id)
@@ -203,7 +203,7 @@ def _task(task: Any) -> dict[str, Any]:
 
 
 @tool("task_add")
-def task_add(call: Call) -> dict[str, Any]:
+def task_add(call: ToolCall) -> dict[str, Any]:
     given, owner = call.given, call.given["owner"]
     fields = {**dict.fromkeys(NewTask._fields), **given, "deps": given.get("deps", [])}
     fields |= {"owner": owner["role"] or None, "owner_agent_id": owner.get("agent_id")}
@@ -222,7 +222,7 @@ def task_add(call: Call) -> dict[str, Any]:
 
 
 @tool("task_list")
-def task_list(call: Call) -> dict[str, Any]:
+def task_list(call: ToolCall) -> dict[str, Any]:
     board = call.state(TASKS) or {"tasks": []}
     every = board["tasks"]
     ready = rules.ready(
@@ -239,7 +239,7 @@ def task_list(call: Call) -> dict[str, Any]:
 
 
 @tool("task_update")
-def task_update(call: Call) -> dict[str, Any]:
+def task_update(call: ToolCall) -> dict[str, Any]:
     given = dict(call.given)
     number, status, owner, result = (given.pop(name, None) for name in ("id", "status", "owner", "result"))
     if owner and "agent_id" in owner:
@@ -259,7 +259,7 @@ def _beside(owner: Mapping[str, Any], result: Mapping[str, Any] | None, extra: M
 
 
 @tool("task_close")
-def task_close(call: Call) -> dict[str, Any]:
+def task_close(call: ToolCall) -> dict[str, Any]:
     cycle = cycles.close(unfinished=call.given.get("force", False), **call.change).entry
     return {
         "closed": True,
@@ -270,7 +270,7 @@ def task_close(call: Call) -> dict[str, Any]:
 
 
 @tool("resume_decide")
-def task_resume(call: Call) -> dict[str, Any]:
+def task_resume(call: ToolCall) -> dict[str, Any]:
     board = call.state(TASKS) or {"tasks": []}
     task = next((each for each in board["tasks"] if each["id"] == call.given["id"]), None)
     if task is None:
@@ -286,7 +286,7 @@ def task_resume(call: Call) -> dict[str, Any]:
 
 
 @tool("history_search")
-def history_search(call: Call) -> dict[str, Any]:
+def history_search(call: ToolCall) -> dict[str, Any]:
     given, project = call.given, workspaces.locate(call.root)
     query, limit = given.get("query"), given.get("last_n", 10)
     mirror.import_changes(project)
@@ -368,7 +368,7 @@ def _excerpt(text: str, query: str) -> str:
 
 
 @tool("artifact_write")
-def artifact_write(call: Call) -> dict[str, Any]:
+def artifact_write(call: ToolCall) -> dict[str, Any]:
     parts = [part for part in call.given["filename"].replace("\\", "/").split("/") if part not in ("", ".", "..")]
     if not parts:
         raise invalid("Invalid filename: empty after sanitize", field="filename")
@@ -377,7 +377,7 @@ def artifact_write(call: Call) -> dict[str, Any]:
 
 
 @tool("context")
-def artifact_list(call: Call) -> dict[str, Any]:
+def artifact_list(call: ToolCall) -> dict[str, Any]:
     found = selectors.artifacts(workspaces.locate(call.root).root, call.given.get("prefix"))
     return {
         "artifacts": [

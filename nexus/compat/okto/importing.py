@@ -89,7 +89,7 @@ def new_id(old: str, made: datetime) -> str:
     return f"{prefix}_{max(milliseconds, 0):012x}7{micro:03x}8{hashlib.sha256(old.encode()).hexdigest()[:15]}"
 
 
-class Import:
+class OktoImport:
     """One import: counts what it wrote, and notes what it could not take."""
 
     def __init__(self, source: OktoStore, *, operator: str, progress: Progress) -> None:

@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from typing_extensions import TypedDict
 
-from coordination.api import Artifacts, Endpoint, answer_of
+from coordination.api import Artifacts, BusEndpoint, answer_of
 from coordination.config import CoordinationSettings
 from coordination.operations.agents import HubInfo
 from inbox.api import Messages
@@ -93,7 +93,7 @@ FEATURES = ("trace", "verification", "dag", "health")
 WITHOUT = ("hitl", "memory", "harness_integrations", "replay")
 
 
-class Hub(HubInfo):
+class OktoHub(HubInfo):
     service: str
     trust_mode: str
     default_workspace_id: Annotated[str | None, Field(description="Always null.")]
@@ -106,10 +106,10 @@ class NewKey(TypedDict):
     rotated_at: Time
 
 
-class Paths(Endpoint):
+class Paths(BusEndpoint):
     """Addresses of okto-nexus 0.3.1."""
 
-    @extend_schema(responses={200: schema.reference(Hub)})
+    @extend_schema(responses={200: schema.reference(OktoHub)})
     def info(self, request: Request) -> Response:
         """Versions, the trust mode, and which features of okto-nexus 0.3.1 there are."""
         response = self.operate("nexus_info", {})

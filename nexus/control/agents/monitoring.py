@@ -55,7 +55,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Part:
+class TranscriptPage:
     """A part of a transcript, oldest first, and whether there are entries before and after it."""
 
     entries: list[Entry]
@@ -206,14 +206,14 @@ def running(limit: int) -> list[tuple[str, str, str]]:
     return list(turns.values_list("agent__agent_id", "agent_id", Left("content", GLIMPSE))[:limit])
 
 
-def part(agent: PoolAgent, *, before: int | None, limit: int) -> Part:
+def part(agent: PoolAgent, *, before: int | None, limit: int) -> TranscriptPage:
     """Return the newest entries of a transcript, or those before a position."""
     entries = _excerpts(agent)
     if before is not None:
         entries = entries.filter(position__lt=before)
     rows = list(entries.order_by("-position")[: limit + 1])
     later = before is not None and Entry.objects.filter(agent=agent, position__gte=before).exists()
-    return Part(rows[limit - 1 :: -1] if len(rows) > limit else rows[::-1], len(rows) > limit, later)
+    return TranscriptPage(rows[limit - 1 :: -1] if len(rows) > limit else rows[::-1], len(rows) > limit, later)
 
 
 def newer(agent: PoolAgent, *, after: int, limit: int) -> list[Entry]:

@@ -332,7 +332,7 @@ def granted(order: Order, cwd: str | None, parent: PoolAgent | None, actor: Acto
         paths = None if order.write_paths is None else tuple(_write_path(path, below) for path in order.write_paths)
     else:
         paths = tuple(os.path.normpath(os.path.join(below, path)) for path in order.write_paths)
-    wish = rules.Wish(order.preset, cwd, paths, frozenset(order.disabled_tools))
+    wish = rules.RequestedPermissions(order.preset, cwd, paths, frozenset(order.disabled_tools))
     try:
         may = rules.grant(wish, parent=ceiling, default_cwd=below, by_parent=not actor.is_operator)
     except rules.Broken as broken:

@@ -18,7 +18,7 @@ from django.db.models.functions import Coalesce, Least, Left
 from nexus.control.models import Entry, Question, QuestionStatus, Turn, TurnStatus, Wake
 from nexus.core.clock import now
 from nexus.core.database.functions import Seconds
-from nexus.core.spans import Window, longest_and_counts, moment
+from nexus.core.spans import ChartWindow, longest_and_counts, moment
 
 EACH = 1_200  # turns, and questions, of a window that are returned one by one: the longest
 TITLE = 80  # characters of a turn's message
@@ -46,7 +46,7 @@ class Stretch(NamedTuple):
     end: datetime | None
 
 
-class Counted(NamedTuple):
+class SpanCount(NamedTuple):
     """The number of an agent's periods that begin in one cell; cells are numbered since 1970."""
 
     agent_id: str
@@ -60,7 +60,7 @@ class Course:
     """The agents' periods within a window: some one by one, and the others as counts."""
 
     stretches: list[Stretch]
-    counted: list[Counted]
+    counted: list[SpanCount]
 
 
 def course(since: datetime, until: datetime, *, cell: timedelta, agent_id: str = "") -> Course:
@@ -101,7 +101,7 @@ def _course_of(rows: QuerySet[Any], since: datetime, still: datetime, cell: floa
     timed = rows.values_list("whose", "what", "pk", Seconds(F("start")), Seconds(F("end")))
     spans = [((whose, what), key, start, end) for whose, what, key, start, end in timed]
     counted: Mapping[tuple[tuple[str, str], int], int] = {}
-    window = Window(since.timestamp(), still.timestamp(), cell)
+    window = ChartWindow(since.timestamp(), still.timestamp(), cell)
     if len(spans) > EACH:
         spans, counted = longest_and_counts(spans, window, EACH)
     return Course(
@@ -109,7 +109,7 @@ def _course_of(rows: QuerySet[Any], since: datetime, still: datetime, cell: floa
             Stretch(key, _doing(what), whose, moment(start), window.ended(end))
             for (whose, what), key, start, end in spans
         ],
-        [Counted(whose, _doing(what), number, many) for ((whose, what), number), many in counted.items()],
+        [SpanCount(whose, _doing(what), number, many) for ((whose, what), number), many in counted.items()],
     )
 
 

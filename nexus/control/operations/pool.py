@@ -211,24 +211,24 @@ def pool_destroy_agent(p: DestroyAgent, caller: Caller) -> Destroyed:
     return {"success": pool.destroy(actor_of(caller), p.agent_id), "agent_id": p.agent_id}
 
 
-class Listed(TypedDict):
+class PoolAgentList(TypedDict):
     agents: list[PoolAgentRow]
 
 
 @operation(Nothing, ControlCode.POOL_OFF, ControlCode.NOT_PERMITTED, guards=(IN_POOL,), read_only=True)
-def pool_list_agents(p: Nothing, caller: Caller) -> Listed:
+def pool_list_agents(p: Nothing, caller: Caller) -> PoolAgentList:
     """List every agent of the pool: its permissions, its parent, its turns."""
     actor_of(caller)
     return {"agents": selectors.agents()}
 
 
-class Stopped(TypedDict):
+class StopResult(TypedDict):
     success: bool
     message: str
 
 
 @operation(Nothing, ControlCode.POOL_OFF, guards=(OPERATORS_ONLY, IN_POOL), tool=False, destructive=True)
-def pool_shutdown_server(p: Nothing, caller: Caller) -> Stopped:
+def pool_shutdown_server(p: Nothing, caller: Caller) -> StopResult:
     """End the server: running turns get `pool_stop_seconds`, temporary agents end."""
     pool.check_server_runs()
     pool.ask_to_end(actor_of(caller).name)

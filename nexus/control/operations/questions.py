@@ -44,7 +44,7 @@ class AskOperator(Params):
     session_secret: SessionSecret = None
 
 
-class Asked(AskOperator):
+class OpenQuestion(AskOperator):
     """State of a waiting call: the question that it asked."""
 
     question_id: str
@@ -53,21 +53,21 @@ class Asked(AskOperator):
 
 def _resumed(p: AskOperator, data: Data) -> AskOperator:
     known = {"question_id": data["question_id"], "expires_at": datetime.fromisoformat(data["expires_at"])}
-    return Asked.model_construct(**{**p.__dict__, **known})
+    return OpenQuestion.model_construct(**{**p.__dict__, **known})
 
 
 def _look(p: AskOperator, caller: Caller) -> QuestionRow:
-    assert isinstance(p, Asked)
+    assert isinstance(p, OpenQuestion)
     return question_row(questions.get(p.question_id))
 
 
 def _ends(p: AskOperator) -> Interest:
-    assert isinstance(p, Asked)
+    assert isinstance(p, OpenQuestion)
     return interest_in_end(p.question_id)
 
 
 def _expires_at(p: AskOperator) -> datetime:
-    assert isinstance(p, Asked)
+    assert isinstance(p, OpenQuestion)
     return p.expires_at
 
 

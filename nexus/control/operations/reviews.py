@@ -103,15 +103,15 @@ def pool_list_reviews(p: ListReviews, caller: Caller) -> Reviews:
     """List the finished work that waits for review: first what most other work waits for, then the oldest."""
     found = reviews.desk()
     shown = found[: min(p.limit, MOST_LISTED)]
-    drafts = reviews.count_drafts([each.row for each in shown if isinstance(each, reviews.Waiting)])
+    drafts = reviews.count_drafts([each.row for each in shown if isinstance(each, reviews.ReviewItem)])
     rows = [
-        _waiting_row(each, drafts.get(each.row.pk, 0)) if isinstance(each, reviews.Waiting) else _waiting_task(each)
+        _waiting_row(each, drafts.get(each.row.pk, 0)) if isinstance(each, reviews.ReviewItem) else _waiting_task(each)
         for each in shown
     ]
     return {"count": len(found), "reviews": rows}
 
 
-def _waiting_row(each: reviews.Waiting, drafts: int) -> WaitingReview:
+def _waiting_row(each: reviews.ReviewItem, drafts: int) -> WaitingReview:
     return {
         **worktree_row(each.row),
         "files": each.row.changed_files,

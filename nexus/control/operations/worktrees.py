@@ -13,7 +13,7 @@ from nexus.control.operations.agents import COMMON, OfAgent
 from nexus.control.permissions.members import actor_of
 from nexus.control.toolset import IN_POOL, operation
 from nexus.control.worktrees import lane, worktrees
-from nexus.control.worktrees.merging import Conflict
+from nexus.control.worktrees.merging import MergeConflict
 from nexus.control.worktrees.trees import Survey
 from nexus.core.clock import iso
 from nexus.core.operations.caller import Caller, operator_behind
@@ -124,7 +124,7 @@ class MergeRow(TypedDict):
     result: Annotated[str | None, Field(description="The merge, once the branch has it.")]
     cause: Annotated[str | None, Field(description="Why it came back: conflict, checks, changed or refused.")]
     why: str
-    conflicts: Annotated[list[Conflict], Field(description="With the commits of the other side.")]
+    conflicts: Annotated[list[MergeConflict], Field(description="With the commits of the other side.")]
     needs_person: bool
     queued_by: str
     queued_at: Time

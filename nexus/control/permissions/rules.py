@@ -64,7 +64,7 @@ class Permissions:
 
 
 @dataclass(frozen=True)
-class Wish:
+class RequestedPermissions:
     """The permissions that are asked for a new agent; None means not given."""
 
     preset: str | None = None
@@ -81,7 +81,7 @@ class Broken(Exception):
         self.rule = rule
 
 
-def grant(wish: Wish, *, parent: Permissions | None, default_cwd: str, by_parent: bool) -> Permissions:
+def grant(wish: RequestedPermissions, *, parent: Permissions | None, default_cwd: str, by_parent: bool) -> Permissions:
     """Return the permissions of a new agent. Raises Broken.
 
     An agent that may not create agents has none below it. `by_parent`: the parent itself creates the agent, and must
@@ -277,7 +277,7 @@ def offers(parent: Permissions | None, cwd: str) -> list[Offer]:
 
 def _refused(preset: Preset, parent: Permissions | None, cwd: str) -> str:
     try:
-        grant(Wish(preset), parent=parent, default_cwd=cwd, by_parent=False)
+        grant(RequestedPermissions(preset), parent=parent, default_cwd=cwd, by_parent=False)
     except Broken as broken:
         return str(broken)
     return ""

@@ -64,7 +64,7 @@ ASKED = 20  # files that the page lists one by one for a person to tick; of more
 SOURCE = "review"  # of the turns
 
 
-class Waiting(NamedTuple):
+class ReviewItem(NamedTuple):
     """A worktree that waits for review."""
 
     row: PoolWorktree
@@ -76,7 +76,7 @@ class Waiting(NamedTuple):
         return self.row.agent.last_action_at
 
 
-def waiting(among: Q = EVERY) -> list[Waiting]:
+def waiting(among: Q = EVERY) -> list[ReviewItem]:
     """Return the worktrees that wait for review: first those that most handoffs and planned tasks wait for, then
     the oldest."""
     found = PoolWorktree.objects.for_review().filter(among).select_related("agent")
@@ -88,14 +88,14 @@ def waiting(among: Q = EVERY) -> list[Waiting]:
     for row in rows:
         handoff = works.get(row.agent.pk)
         unblocks = (counts[handoff.pk] if handoff else 0) + tasks.get(row.agent.agent_id, 0)
-        waits.append(Waiting(row, handoff, unblocks))
+        waits.append(ReviewItem(row, handoff, unblocks))
     return sorted(waits, key=lambda each: -each.unblocks)
 
 
-def desk() -> list[Waiting | FinishedTask]:
+def desk() -> list[ReviewItem | FinishedTask]:
     """Return all that waits for review, the worktrees and the submitted tasks without one: first what most handoffs and
     planned tasks wait for, then the oldest."""
-    found: list[Waiting | FinishedTask] = [*waiting(), *finished_tasks(Picture(now()))]
+    found: list[ReviewItem | FinishedTask] = [*waiting(), *finished_tasks(Picture(now()))]
     return sorted(found, key=lambda each: (-each.unblocks, each.since))
 
 
@@ -140,7 +140,7 @@ def handoffs_of(agents: Sequence[PoolAgent]) -> dict[str, Handoff]:
     return found
 
 
-class Shown(NamedTuple):
+class ReviewedWork(NamedTuple):
     """Finished work, as a person decides about it."""
 
     row: PoolWorktree
@@ -152,13 +152,13 @@ class Shown(NamedTuple):
     older: int  # comments that are not among these
 
 
-def show(agent_id: str, worktree_id: str | None, operator: str) -> Shown:
+def show(agent_id: str, worktree_id: str | None, operator: str) -> ReviewedWork:
     """Return an agent's work, with its newest comments. Raises NOT_FOUND and WORKTREE_REFUSED."""
     row, survey = worktrees.look(Actor(operator), agent_id, worktree_id)
     run = Turn.objects.filter(agent=row.agent, status=TurnStatus.DONE).order_by("-ended_at", "-pk").first()
     summary = (run.answer or "") if run else ""
     handoff = handoff_of(row)
-    return Shown(row, survey, handoff, summary, run, *comments(row))
+    return ReviewedWork(row, survey, handoff, summary, run, *comments(row))
 
 
 def comments(row: PoolWorktree) -> tuple[list[ReviewComment], int]:
@@ -167,7 +167,7 @@ def comments(row: PoolWorktree) -> tuple[list[ReviewComment], int]:
 
 
 @dataclass(frozen=True)
-class Lines:
+class LineRange:
     """The place that a comment is about; without a path all of the work, without a side the whole file."""
 
     path: str = ""
@@ -176,22 +176,22 @@ class Lines:
     last: int | None = None
 
 
-def place(path: str | None, side: str | None, first: int | None, last: int | None) -> Lines:
+def place(path: str | None, side: str | None, first: int | None, last: int | None) -> LineRange:
     """Return a place in a diff. Raises VALIDATION_ERROR where the parts do not fit."""
     if first is None:
         if last is not None or side is not None:
             raise invalid("Name the first line, too.", field="line")
-        return Lines(path or "")
+        return LineRange(path or "")
     if not path:
         raise invalid("Name the file, too.", field="path")
     last = first if last is None else last
     if last < first:
         raise invalid("The last line comes before the first.", field="last_line")
-    return Lines(path, DiffSide(side or DiffSide.NEW), first, last)
+    return LineRange(path, DiffSide(side or DiffSide.NEW), first, last)
 
 
 def comment(
-    *, agent_id: str, worktree_id: str | None, at: Lines, text: str, seen: str | None, operator: str
+    *, agent_id: str, worktree_id: str | None, at: LineRange, text: str, seen: str | None, operator: str
 ) -> ReviewComment:
     """Draft a comment, with the hunk that it is about.
 
@@ -438,7 +438,7 @@ def message(drafts: Sequence[ReviewComment], row: PoolWorktree, agent: PoolAgent
     return "\n\n".join(parts)
 
 
-def hunk(shown: Survey, at: Lines) -> str:
+def hunk(shown: Survey, at: LineRange) -> str:
     """Return the lines of a diff that a comment is about, with those around them. Raises VALIDATION_ERROR where the
     diff does not show them."""
     if at.path and all(file["path"] != at.path for file in shown.files):
@@ -458,9 +458,9 @@ def hunk(shown: Survey, at: Lines) -> str:
     raise invalid("The diff does not show these lines, or not in one hunk.", field="line")
 
 
-def _hunks(lines: Sequence[str]) -> Iterator[tuple[str, list[unified_diff.Line]]]:
+def _hunks(lines: Sequence[str]) -> Iterator[tuple[str, list[unified_diff.DiffLine]]]:
     """Yield the hunks of a file: where each stands, and its lines."""
-    head, rows = "", list[unified_diff.Line]()
+    head, rows = "", list[unified_diff.DiffLine]()
     for line in unified_diff.numbered(lines):
         if (begins := unified_diff.PLACE.match(line.text)) is not None:
             if head:
@@ -472,7 +472,7 @@ def _hunks(lines: Sequence[str]) -> Iterator[tuple[str, list[unified_diff.Line]]
         yield head, rows
 
 
-class Look(BackgroundWork["tuple[PoolWorktree, datetime]", "Survey | None"]):
+class ReviewScan(BackgroundWork["tuple[PoolWorktree, datetime]", "Survey | None"]):
     """Background work that reads, once a worktree is at rest, whether it holds changes to review."""
 
     name = "reviews"
@@ -523,4 +523,4 @@ def _unread() -> WorktreeQuerySet:
 
 
 NOTHING = Survey("", "", False, "", "", 0, [], [], [], [], [], "", [], False, "", False)
-LOOK = Look()
+LOOK = ReviewScan()

@@ -43,7 +43,7 @@ from nexus.control.permissions.members import find
 from nexus.control.permissions.rules import is_agent_id
 from nexus.control.rpc.agent_stream import AgentState, Follower, Piece, Position, entry_row, is_over, start_of
 from nexus.control.toolset import CONTROL, PREFIX
-from nexus.core.access import ConnectionInfo, Refused, check_place, identify, is_loopback
+from nexus.core.access import AccessDenied, ConnectionInfo, check_place, identify, is_loopback
 from nexus.core.cancellation import while_there
 from nexus.core.limits import COUNTS_VALUES, TooMuch, most_values, values_in, values_outside_texts
 from nexus.core.operations import dispatch
@@ -134,7 +134,7 @@ def asks(path: str) -> bool:
     return PATH.fullmatch(path) is not None
 
 
-class Stream:
+class AgentStream:
     """An agent of the pool live, as server-sent events: `GET /agent/{agent_id}/stream`.
 
     `entry` is an entry of its transcript, `state` its new state after a change, and `draft` a piece of the text that it
@@ -155,7 +155,7 @@ class Stream:
             follower = await self._begun(scope)
         except Exception as failure:  # including those of the database driver
             error = documented(failure)
-            status = error.status if isinstance(error, Refused) else error.code.status
+            status = error.status if isinstance(error, AccessDenied) else error.code.status
             await _answer(send, status, serialize_response(error_response(None, error)))
             return
         if follower is None:
@@ -242,7 +242,7 @@ class Failed(Exception):
         self.status, self.code = status, code
 
 
-class Endpoint:
+class RpcEndpoint:
     """The ASGI application; `token` is the operator's token, valid while the server runs."""
 
     def __init__(self) -> None:
@@ -316,14 +316,16 @@ class Endpoint:
                 raise Failed(401, INVALID_REQUEST, "Present the server's token: Authorization: Bearer nxk_…")
             if len(presented) == 1 and presented[0].startswith(API_KEY_PREFIX):
                 if not _is_from_here(scope):
-                    raise Refused(403, "The token of this run counts on the hub's machine only; use an agent's key.")
+                    raise AccessDenied(
+                        403, "The token of this run counts on the hub's machine only; use an agent's key."
+                    )
                 if not validate_api_key(presented[0], self.token or ""):
                     raise Failed(
                         403, INVALID_REQUEST, "This is not the token of this run of the server; read it again."
                     )
                 return Caller("rpc", operator=LOCAL_OPERATOR, connection=operator_connection(LOCAL_OPERATOR))
             return identify(info, transport="rpc", key_required=True)
-        except Refused as refused:
+        except AccessDenied as refused:
             raise Failed(403, INVALID_REQUEST, refused.message) from None
 
     def follower(self, scope: Any, info: ConnectionInfo, connection: str) -> Caller:
@@ -336,7 +338,7 @@ class Endpoint:
         try:
             return _narrowed(self._caller(scope, info), info)
         except Failed as failed:
-            raise Refused(failed.status, str(failed)) from None
+            raise AccessDenied(failed.status, str(failed)) from None
 
 
 def _is_from_here(scope: Any) -> bool:
@@ -348,7 +350,7 @@ def _is_from_here(scope: Any) -> bool:
 def _check_machine(scope: Any) -> None:
     """Check that a request comes from this machine, unless a setting admits others. Raises Refused."""
     if not _is_from_here(scope) and not ControlSettings.current().rpc_beyond_loopback:
-        raise Refused(
+        raise AccessDenied(
             403, "JSON-RPC answers on the hub's machine only; its operator can set `rpc_beyond_loopback` for keys."
         )
 
@@ -443,5 +445,5 @@ def _narrowed(caller: Caller, info: ConnectionInfo) -> Caller:
     return Caller("rpc", agent_id=agent.agent_id, connection=f"rpc:{agent.pk}")
 
 
-ENDPOINT = Endpoint()
-STREAM = AuthMiddlewareStack(Stream(ENDPOINT.follower))  # a login to the pages is accepted, too
+ENDPOINT = RpcEndpoint()
+STREAM = AuthMiddlewareStack(AgentStream(ENDPOINT.follower))  # a login to the pages is accepted, too

@@ -14,7 +14,7 @@ from acp.schema import SessionNotification
 from pydantic import ValidationError
 
 from nexus.control.runners.acp_session import MODELS
-from nexus.control.runners.processes import Lines, Overdone
+from nexus.control.runners.processes import OutputLines, Overdone
 from nexus.control.runners.traffic import Wire
 
 LONGEST_LINE = 16 * 1024 * 1024  # bytes
@@ -38,7 +38,7 @@ class BoundedLines:
     ) -> None:
         """`settled` returns when all messages so far are stored: no message is read before. `wire` logs them."""
         self._writer, self._settled, self._wire = writer, settled, wire
-        self._lines = Lines(reader, longest=LONGEST_LINE, structure=MOST_STRUCTURE, most=MOST_BYTES)
+        self._lines = OutputLines(reader, longest=LONGEST_LINE, structure=MOST_STRUCTURE, most=MOST_BYTES)
         self._nonsense = 0
         self._open: set[str] = set()  # ids of unanswered requests
         self.failed: Overdone | None = None

@@ -73,7 +73,7 @@ class TookTooLong(GitFailed):
 
 
 @dataclass(frozen=True)
-class Said:
+class GitResult:
     """The result of a git call: its exit code, and its output up to a limit."""
 
     code: int
@@ -167,13 +167,13 @@ class Git:
         asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         return self.run(*asked, expect=(0, 1)).line
 
-    def run(self, *arguments: str, expect: tuple[int, ...] = (0,), largest: int = LARGEST) -> Said:
+    def run(self, *arguments: str, expect: tuple[int, ...] = (0,), largest: int = LARGEST) -> GitResult:
         """Call git. Raises GitFailed for an unexpected exit code, and after `seconds`."""
         if self.apart or self.copies_index:
             return self.steps(step(*arguments, expect=expect, largest=largest))[0]
         return self._said((*self._line, *arguments), {}, b"", expect, largest)
 
-    def steps(self, *steps: Step, fds: Sequence[int] = ()) -> list[Said]:
+    def steps(self, *steps: Step, fds: Sequence[int] = ()) -> list[GitResult]:
         """Call git with each of these in turn, in one sandbox, with these descriptors open. Raises GitFailed as `run`
         does; after that step, nothing more is called."""
         empty = ("init", "--quiet", "--bare", "--template=", "--initial-branch=none", f"--object-format={self.apart}")
@@ -189,7 +189,7 @@ class Git:
         input = json.dumps(todo).encode() + b"\n" + b"".join(each.input for each in steps)
         program = (sys.executable, "-I", "-S", git_steps.__file__, *self._line)
         largest = sum(each.largest + git_steps.HEAD for each in (*first, *steps))
-        rest, said = self._said(program, {}, input, (0,), largest, fds).output, list[Said]()
+        rest, said = self._said(program, {}, input, (0,), largest, fds).output, list[GitResult]()
         for each in (*first, *steps):
             head, _, rest = rest.partition(b"\n")
             if not head:
@@ -198,7 +198,7 @@ class Git:
             if not about["cut"] and about["code"] not in each.expect:
                 raise GitFailed(about["errors"][-400:] or f"git ended with exit code {about['code']}")
             _check_read(about["errors"])
-            said.append(Said(about["code"], rest[: about["size"]], about["cut"]))
+            said.append(GitResult(about["code"], rest[: about["size"]], about["cut"]))
             rest = rest[about["size"] :]
         return said[len(first) :]
 
@@ -233,7 +233,7 @@ class Git:
         expect: tuple[int, ...],
         largest: int,
         fds: Sequence[int] = (),
-    ) -> Said:
+    ) -> GitResult:
         with tempfile.TemporaryDirectory(prefix="nexus-git-", ignore_cleanup_errors=True) as scratch:
             said, errors = _call(self.prepared(command, values, scratch), input, largest, self.seconds or SECONDS, fds)
         if not said.cut and said.code not in expect:
@@ -364,7 +364,7 @@ def quoted(path: str) -> str:
     return f'"{escaped}"'
 
 
-def _call(prepared: Prepared, input: bytes, largest: int, seconds: float, fds: Sequence[int]) -> tuple[Said, str]:
+def _call(prepared: Prepared, input: bytes, largest: int, seconds: float, fds: Sequence[int]) -> tuple[GitResult, str]:
     """Run a command and return its result and its stderr. Raises GitFailed."""
     command, cwd, env, sandboxed = prepared
     try:
@@ -377,7 +377,7 @@ def _call(prepared: Prepared, input: bytes, largest: int, seconds: float, fds: S
         if not Path(cwd).is_dir():
             raise GitFailed(f"there is no directory {cwd}") from None
         raise GitFailed(f"git could not be started: {error.strerror}") from None
-    return Said(done.code, done.output, done.cut), done.errors.decode(errors="replace").strip()
+    return GitResult(done.code, done.output, done.cut), done.errors.decode(errors="replace").strip()
 
 
 class NoRepository(GitFailed):

@@ -186,17 +186,17 @@ class _Turn:
                 break
         return await in_thread(READERS, partial(transcript.context, agent))
 
-    def _calls(self, parts: list[ToolCallPart]) -> list[Call]:
+    def _calls(self, parts: list[ToolCallPart]) -> list[ToolCall]:
         """Return the calls of an answer, each with a unique id."""
-        taken: dict[str, Call] = {}
+        taken: dict[str, ToolCall] = {}
         for part in parts:
             call_id = _clean(part.tool_call_id)
             if not 0 < len(call_id) <= LONGEST_ID or call_id in taken:
                 call_id = f"call_{secrets.token_hex(8)}"
-            taken[call_id] = Call(call_id, _clean(part.tool_name)[:LONGEST_ID], _arguments(part) or {})
+            taken[call_id] = ToolCall(call_id, _clean(part.tool_name)[:LONGEST_ID], _arguments(part) or {})
         return list(taken.values())
 
-    async def _result(self, call: Call, part: ToolCallPart) -> str:
+    async def _result(self, call: ToolCall, part: ToolCallPart) -> str:
         if _arguments(part) is None:
             return "Error: the arguments are no JSON object; call again with one."
         return _clean(await catalog.call(self.scene, self.tools, call.name, call.arguments))
@@ -345,7 +345,7 @@ LEFT_OUT = "[left out to make room; call again if you need it]"
 
 
 @dataclass(frozen=True)
-class Call:
+class ToolCall:
     """A tool call, as a transcript keeps it in its `meta`."""
 
     id: str
@@ -365,7 +365,7 @@ class Conversation:
         self._close()
         self._request(UserPromptPart(text))
 
-    def said(self, text: str, calls: Sequence[Call] = ()) -> None:
+    def said(self, text: str, calls: Sequence[ToolCall] = ()) -> None:
         """Add the model's answer, or its calls of tools."""
         self._close()
         spoken = [TextPart(text)] if text else []
@@ -428,9 +428,11 @@ def summaries(entries: Iterable[Entry]) -> list[str]:
     return [entry.content for entry in entries if entry.role == Role.SYSTEM]
 
 
-def _call(kept: dict[str, Any]) -> Call:
+def _call(kept: dict[str, Any]) -> ToolCall:
     arguments = kept.get("arguments")
-    return Call(str(kept["id"]), str(kept["name"]).replace(".", "-"), arguments if isinstance(arguments, dict) else {})
+    return ToolCall(
+        str(kept["id"]), str(kept["name"]).replace(".", "-"), arguments if isinstance(arguments, dict) else {}
+    )
 
 
 def _left_out(part: Any) -> Any:

@@ -116,7 +116,7 @@ class Structure:
         self._cut = b"" if end == b'"' else b'"' + end
 
 
-class Lines:
+class OutputLines:
     """The lines that a program prints, which is not trusted: the length of one, its structure and the bytes of all are
     limited."""
 
@@ -227,7 +227,7 @@ __all__ = [
     "CHUNK",
     "DEVNULL",
     "KILL_SECONDS",
-    "Lines",
+    "OutputLines",
     "Overdone",
     "Running",
     "Structure",

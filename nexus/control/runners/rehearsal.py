@@ -17,7 +17,7 @@ from nexus.control.permissions import rules
 from nexus.control.runners.base import RunnerFailed, Scene
 from nexus.control.runners.tools import catalog
 from nexus.control.runners.tools.files import ToolFailed
-from nexus.control.runners_file import Rehearsal, ScriptedCall, Step
+from nexus.control.runners_file import Rehearsal, ScriptedCall, ScriptStep
 from nexus.core.operations.registry import TOOLSETS
 from nexus.core.operations.replies import ENVELOPE
 
@@ -86,14 +86,14 @@ async def _heard(runner: Rehearsal, scene: Scene) -> list[Heard]:
     return heard
 
 
-def _fitting(runner: Rehearsal, heard: Heard) -> tuple[Step, dict[str, str]]:
+def _fitting(runner: Rehearsal, heard: Heard) -> tuple[ScriptStep, dict[str, str]]:
     """Return the step to play, and the values of its placeholders."""
     for step in runner.script:
         found = step.when.search(heard.text) if step.when else None
         if (found or not step.when) and all(pattern.search(heard.so_far) for pattern in step.after):
             captured = {name: text or "" for name, text in found.groupdict().items()} if found else {}
             return step, {**heard.names, **captured}
-    return Step(), {**heard.names}
+    return ScriptStep(), {**heard.names}
 
 
 def _filled(value: Any, names: Mapping[str, str]) -> Any:

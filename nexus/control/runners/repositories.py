@@ -22,7 +22,7 @@ from nexus.control.permissions import protected_paths, rules
 from nexus.control.permissions.rules import Permissions, within
 from nexus.control.runners import sandbox
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners.git import Git, GitFailed, NoRepository, Origin, Said, Step, origin_of
+from nexus.control.runners.git import Git, GitFailed, GitResult, NoRepository, Origin, Step, origin_of
 from nexus.core.processes import NEUTRAL, environment, run
 
 LOOK_SECONDS = 30  # time limit of a search below an agent's write paths
@@ -243,7 +243,7 @@ def _configured(root: str, nested: Iterable[str], found: Fixed) -> None:
                 found.paths.add(below)
 
 
-def _entries(said: Said) -> list[str]:
+def _entries(said: GitResult) -> list[str]:
     return [entry for entry in os.fsdecode(said.output).split("\0") if entry]
 
 

@@ -59,7 +59,7 @@ NOTHING = "it opens no file and starts no program"
 
 
 @dataclass(frozen=True)
-class State:
+class SandboxState:
     """Whether this machine has a sandbox; `why` says why not."""
 
     works: bool
@@ -67,10 +67,10 @@ class State:
     bounds_memory: bool = False  # whether temporary files are limited; old versions cannot
 
 
-_state: State | None = None
+_state: SandboxState | None = None
 
 
-def state() -> State:
+def state() -> SandboxState:
     """Return whether bubblewrap works here. It is tried once, since the kernels of many containers forbid it.
 
     A trial that ran out of time, on a machine with too much to do, says nothing: programs start in the sandbox or not
@@ -79,12 +79,12 @@ def state() -> State:
     return _state or _find_out()
 
 
-def _find_out() -> State:
+def _find_out() -> SandboxState:
     global _state
     try:
         _state = _found()
     except OSError as error:  # includes TimeoutError
-        _state = State(True)
+        _state = SandboxState(True)
         log.warning("bubblewrap did not say whether it works here (%s); it is tried again.", error)
         again = threading.Timer(RETRY_SECONDS, _find_out)
         again.daemon = True
@@ -92,28 +92,28 @@ def _find_out() -> State:
     return _state
 
 
-def _found() -> State:
+def _found() -> SandboxState:
     """Try bubblewrap. Raises OSError if that could not be done now."""
     program = shutil.which(PROGRAM)
     if program is None:
-        return State(False, f"there is no bubblewrap ({PROGRAM}) on this machine")
+        return SandboxState(False, f"there is no bubblewrap ({PROGRAM}) on this machine")
     if not (helped := _tried([program, "--help"])).works:
         return helped
     trial = [program, *ALONE, DIES, "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev", "true"]
     return replace(_tried(trial), bounds_memory=helped.bounds_memory)
 
 
-def _tried(trial: list[str]) -> State:
+def _tried(trial: list[str]) -> SandboxState:
     try:
         tried = run(trial, cwd=NEUTRAL, env=environment(), seconds=TRIAL_SECONDS, largest=CHUNK)
     except OSError as error:
         if isinstance(error, TimeoutError) or error.errno in FOR_NOW:
             raise
-        return State(False, f"bubblewrap does not start here ({type(error).__name__})")
+        return SandboxState(False, f"bubblewrap does not start here ({type(error).__name__})")
     if tried.code:
         said = tried.errors.decode(errors="replace").strip().splitlines()
-        return State(False, f"bubblewrap is not allowed here ({said[0][:200] if said else tried.code})")
-    return State(True, bounds_memory=b"--size " in tried.output)
+        return SandboxState(False, f"bubblewrap is not allowed here ({said[0][:200] if said else tried.code})")
+    return SandboxState(True, bounds_memory=b"--size " in tried.output)
 
 
 def in_words(runner: Runner) -> str:

@@ -34,7 +34,7 @@ from nexus.core.waiting import READERS, SLOW, WRITERS, Parked, in_thread, waiter
 
 
 @dataclass(frozen=True)
-class Waiting:
+class QueuedTurn:
     """The oldest queued turn of an agent."""
 
     turn_id: str  # ids sort by age
@@ -52,7 +52,7 @@ class Fairness:
         self._served: dict[tuple[str, str | None], int] = {}
         self._clock = count(1)
 
-    def first(self, waiting: Iterable[Waiting], running: Collection[str | None]) -> Waiting | None:
+    def first(self, waiting: Iterable[QueuedTurn], running: Collection[str | None]) -> QueuedTurn | None:
         """Return the turn to start next; `running` names the family that sent each running turn.
 
         It is of the family with the fewest running turns, then of the one served longest ago; among its turns, of the
@@ -70,7 +70,7 @@ class Fairness:
             default=None,
         )
 
-    def serve(self, turn: Waiting) -> None:
+    def serve(self, turn: QueuedTurn) -> None:
         """Record that a turn is started."""
         for served in (("family", turn.family), ("agent", turn.agent)):
             self._served.pop(served, None)  # so that the latest is last
@@ -257,14 +257,14 @@ class Worker:
         # The last places are for what operators send. What one family sent leaves as many again to other agents.
         is_reserved, most = len(running) - families.count(None) >= places - spare, places - 2 * spare
 
-        def has_place(turn: Waiting) -> bool:
+        def has_place(turn: QueuedTurn) -> bool:
             return not is_full and (turn.family is None or not (is_reserved or families.count(turn.family) >= most))
 
         awaited = self._awaited(running) if len(running) >= most else set()
         if self._stopping.is_set() or (is_full and not awaited):
             return False
         ways = outages.ways(now())
-        rows = [Waiting(*row) for row in turns.waiting(ways, self.own.machine)]
+        rows = [QueuedTurn(*row) for row in turns.waiting(ways, self.own.machine)]
         queued = {turn for turn in rows if turn.agent in awaited or has_place(turn)}
         while (
             chosen := self._fairness.first((turn for turn in queued if turn.agent not in busy), families)
@@ -298,7 +298,7 @@ class Worker:
         served = {sender for agent, sender in sent if agent in names}
         return {agent for agent, sender in sent if sender not in served}
 
-    def _claimed(self, waited: Waiting, turn: Turn) -> None:
+    def _claimed(self, waited: QueuedTurn, turn: Turn) -> None:
         self._unsure.remove(turn.pk)
         self._fairness.serve(waited)
         running = self.running[turn.pk] = RunningTurn(turn, self.report, sent_by=waited.family)

@@ -37,7 +37,7 @@ from nexus.control.models import (
 from nexus.control.permissions.members import Actor
 from nexus.control.runners.git import GitFailed, Origin
 from nexus.control.worktrees import merging, trees, worktrees
-from nexus.control.worktrees.merging import LANE, Conflict, Moved
+from nexus.control.worktrees.merging import LANE, BranchMoved, MergeConflict
 from nexus.control.worktrees.trees import FOLDER, LOCKS
 from nexus.control.worktrees.verification import NotNow, approved, check_sandbox, failures
 from nexus.control.worktrees.worktrees import refusal
@@ -166,12 +166,12 @@ class MergeResult:
     state: MergeState
     cause: ReturnCause | None = None
     why: str = ""
-    conflicts: Sequence[Conflict] = field(default_factory=list)
+    conflicts: Sequence[MergeConflict] = field(default_factory=list)
     commit: str | None = None
     is_held: bool = False  # it waits until a person did something
 
 
-class Lost(Exception):
+class ClaimLost(Exception):
     """Another hub has claimed the entry meanwhile."""
 
 
@@ -218,7 +218,7 @@ class Lane(BackgroundWork[Claimed, "MergeResult | None"]):
         with item.lock:
             try:
                 return _merged(item.entry)
-            except Lost:
+            except ClaimLost:
                 return None
             except trees.Busy as busy:
                 return MergeResult(MergeState.WAITING, why=str(busy))
@@ -292,7 +292,7 @@ def _merged(entry: WorktreeMerge) -> MergeResult:
         _record(entry, step=MergeStep.TAKING)
         try:
             merging.fast_forward(origin, entry.target, prepared.onto, prepared.commit)
-        except Moved:
+        except BranchMoved:
             _record(entry, step=MergeStep.MERGING)
             continue
         unchecked = f"Nothing was checked: {why_none} {entry.queued_by} approved the work." if why_none else ""
@@ -330,7 +330,7 @@ def _record(entry: WorktreeMerge, **changes: object) -> None:
     with write():
         mine = WorktreeMerge.objects.filter(pk=entry.pk, epoch=entry.epoch, state=MergeState.RUNNING)
         if not mine.update(held_until=now() + HELD, **changes):
-            raise Lost
+            raise ClaimLost
     for name, value in changes.items():
         setattr(entry, name, value)
 

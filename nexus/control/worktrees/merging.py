@@ -22,7 +22,7 @@ CHANGE_BYTES = 32 * 1024 * 1024  # of a merge's change; beyond that it equals no
 PLACES = re.compile(rb"^(?:index .*\n|@@ .*)", re.MULTILINE)  # ids of whole files, numbers of lines
 
 
-class Conflict(TypedDict):
+class MergeConflict(TypedDict):
     """A file in conflict, and whose work the other side is."""
 
     file: str
@@ -30,7 +30,7 @@ class Conflict(TypedDict):
     theirs: list[str]
 
 
-class Moved(GitFailed):
+class BranchMoved(GitFailed):
     """The branch is not where it was any more."""
 
 
@@ -40,7 +40,7 @@ class Prepared:
 
     onto: str
     commit: str | None = None
-    conflicts: list[Conflict] = field(default_factory=list)
+    conflicts: list[MergeConflict] = field(default_factory=list)
 
 
 def target(origin: Origin) -> str:
@@ -71,7 +71,9 @@ def prepare(origin: Origin, branch: str, base: str, work: str, message: str) -> 
     if files:
         conflicts = [_conflict(git, content, name, onto, work) for name in files[:FILES]]
         rest = files[FILES:]
-        return Prepared(onto, None, [*conflicts, *(Conflict(file=_text(name), hunk="", theirs=[]) for name in rest)])
+        return Prepared(
+            onto, None, [*conflicts, *(MergeConflict(file=_text(name), hunk="", theirs=[]) for name in rest)]
+        )
     if not content:
         return Prepared(onto)
     return Prepared(onto, git.line("commit-tree", "-p", onto, "-p", work, "-m", message, content))
@@ -95,12 +97,12 @@ def is_as_approved(origin: Origin, approved: str, commit: str) -> bool:
     return not ours.cut and not theirs.cut and PLACES.sub(b"", ours.output) == PLACES.sub(b"", theirs.output)
 
 
-def _conflict(git: Git, content: str, name: str, onto: str, work: str) -> Conflict:
+def _conflict(git: Git, content: str, name: str, onto: str, work: str) -> MergeConflict:
     said = git.run("cat-file", "blob", f"{content}:{name}", expect=(0, 128), largest=FILE_BYTES)
     text = "" if b"\0" in said.output else said.output.decode(errors="replace")
     log = ("log", "--max-count", str(THEIRS), "--no-show-signature", "--format=%h %an: %s")
     theirs = git.run(*log, f"{work}..{onto}", "--", f":(top,literal){name}").line.splitlines()
-    return Conflict(file=_text(name), hunk=_hunks(text)[:HUNK_CHARACTERS], theirs=[line[:200] for line in theirs])
+    return MergeConflict(file=_text(name), hunk=_hunks(text)[:HUNK_CHARACTERS], theirs=[line[:200] for line in theirs])
 
 
 def _hunks(text: str) -> str:
@@ -127,7 +129,7 @@ def fast_forward(origin: Origin, branch: str, onto: str, commit: str) -> None:
     with alone(origin.common):
         git = origin.git()
         if git.commit_of(ref) != onto:
-            raise Moved(f"{branch} moved")
+            raise BranchMoved(f"{branch} moved")
         try:
             if git.run("symbolic-ref", "--quiet", "HEAD", expect=(0, 1)).line == ref:
                 trees.move(origin, commit, branch)
@@ -137,10 +139,10 @@ def fast_forward(origin: Origin, branch: str, onto: str, commit: str) -> None:
                 git.run("update-ref", "-m", "nexus: merge", ref, commit, onto)
         except GitFailed:
             if git.commit_of(ref) != onto:
-                raise Moved(f"{branch} moved") from None
+                raise BranchMoved(f"{branch} moved") from None
             raise
         if git.commit_of(ref) != commit:
-            raise Moved(f"{branch} moved")
+            raise BranchMoved(f"{branch} moved")
 
 
 def hold(origin: Origin, ref: str, commit: str) -> None:

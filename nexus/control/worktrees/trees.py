@@ -31,8 +31,8 @@ from nexus.control.runners.git import (
     NEUTRAL,
     Git,
     GitFailed,
+    GitResult,
     Origin,
-    Said,
     Step,
     TookTooLong,
     format_of,
@@ -587,7 +587,7 @@ def _losses(tree: Tree, work: Work) -> Losses:
     return Losses([_shown(name) for name in changes], [_shown(name) for name in lost])
 
 
-def _raw_names(said: Said) -> list[str]:
+def _raw_names(said: GitResult) -> list[str]:
     return [name for name in os.fsdecode(said.output).split("\0") if name]
 
 

@@ -43,7 +43,7 @@ class NotNow(Exception):
     """The checks cannot be run now; the message is for people."""
 
 
-class Lost(Exception):
+class RunLost(Exception):
     """Another process has the run, or the result got its verdict."""
 
 
@@ -54,7 +54,7 @@ class WorkLocation(NamedTuple):
     row: PoolWorktree | None
 
 
-class Place(NamedTuple):
+class CheckLocation(NamedTuple):
     """Where checks run: what they may write, the directory, and what git needs beside that."""
 
     permissions: Permissions
@@ -62,20 +62,20 @@ class Place(NamedTuple):
     reading: Sequence[str] = ()
 
     @classmethod
-    def of(cls, tree: trees.Tree, below: str = ".") -> Place:
+    def of(cls, tree: trees.Tree, below: str = ".") -> CheckLocation:
         """Return a directory in a work tree that was made for checks."""
         directory = os.path.normpath(os.path.join(tree.path, below))
         return cls(Permissions(Preset.WORKER, tree.path, (tree.path,)), directory, tree.borrowed)
 
 
-class Verdict(NamedTuple):
+class CheckResults(NamedTuple):
     """The receipts of all criteria, and the facts."""
 
     receipts: list[CheckReceipt]
     facts: Facts
 
 
-class Verification(BackgroundWork[AbstractCheckRun, "Verdict | NotNow | Lost"]):
+class Verification(BackgroundWork[AbstractCheckRun, "CheckResults | NotNow | RunLost"]):
     """Background work that runs the checks of results, of those projects whose directory is on this machine."""
 
     name = "checks"
@@ -93,20 +93,20 @@ class Verification(BackgroundWork[AbstractCheckRun, "Verdict | NotNow | Lost"]):
     def claim(self, queue: str) -> AbstractCheckRun | None:
         return check_runs.claim(queue)
 
-    def act(self, item: AbstractCheckRun) -> Verdict | NotNow | Lost:
+    def act(self, item: AbstractCheckRun) -> CheckResults | NotNow | RunLost:
         try:
             with repeated(partial(check_runs.renew, item), LEASE_SECONDS, self.name):  # git may take long
                 return verdict_on(item)
-        except (NotNow, Lost) as why:
+        except (NotNow, RunLost) as why:
             return why
 
     def given_up(self, item: AbstractCheckRun, why: str) -> NotNow:
         return NotNow(why)
 
-    def settle(self, item: AbstractCheckRun, outcome: Verdict | NotNow | Lost) -> bool:
+    def settle(self, item: AbstractCheckRun, outcome: CheckResults | NotNow | RunLost) -> bool:
         if isinstance(outcome, NotNow):
             check_runs.put_off(item, str(outcome))
-        elif isinstance(outcome, Verdict):
+        elif isinstance(outcome, CheckResults):
             check_runs.settle(item, outcome.receipts, outcome.facts)
         return False
 
@@ -136,7 +136,7 @@ def check_sandbox() -> None:
         raise NotNow(f"checks run only in a sandbox, and {state.why}")
 
 
-def verdict_on(run: AbstractCheckRun) -> Verdict:
+def verdict_on(run: AbstractCheckRun) -> CheckResults:
     """Test all criteria of a result. Raises NotNow and Lost."""
     check_sandbox()
     if (agent := _worker_of(run)) is not None and agent.host is not None:
@@ -150,7 +150,7 @@ def verdict_on(run: AbstractCheckRun) -> Verdict:
     receipts += [
         _receipt(f"unchanged:{path}", path not in changed, why="it was changed") for path in criteria.unchanged
     ]
-    return Verdict(receipts, facts)
+    return CheckResults(receipts, facts)
 
 
 def _commands(run: AbstractCheckRun, criteria: Criteria) -> dict[str, Check]:
@@ -183,7 +183,7 @@ def _tested(
     NotNow and Lost."""
     if location.row is None:
         permissions = Permissions(Preset.WORKER, location.directory, ())
-        return _receipts(run, Place(permissions, location.directory), commands, files)
+        return _receipts(run, CheckLocation(permissions, location.directory), commands, files)
     assert seen is not None
     name = check_runs.name_of(run).replace(" ", "-")
     trees.clear_scratch(name)
@@ -194,20 +194,20 @@ def _tested(
             criteria = [*(f"check:{each}" for each in commands), *(f"file:{path}" for path in files)]
             return [_receipt(criterion, False, why=why) for criterion in criteria]
         with trees.outcome(tree, seen, f"{name}-{run.epoch}") as merged:
-            place = Place.of(merged, os.path.relpath(location.directory, tree.path))
+            place = CheckLocation.of(merged, os.path.relpath(location.directory, tree.path))
             return _receipts(run, place, commands, files)
     except GitFailed as error:
         raise NotNow(f"git cannot merge the work: {error}") from None
 
 
 def _receipts(
-    run: AbstractCheckRun, place: Place, commands: Mapping[str, Check], files: Sequence[str]
+    run: AbstractCheckRun, place: CheckLocation, commands: Mapping[str, Check], files: Sequence[str]
 ) -> list[CheckReceipt]:
     found = [run_check(name, check, place, partial(_renew, run)) for name, check in commands.items()]
     return found + [_file(place, path) for path in files]
 
 
-def run_check(name: str, check: Check, place: Place, alive: Callable[[], None]) -> CheckReceipt:
+def run_check(name: str, check: Check, place: CheckLocation, alive: Callable[[], None]) -> CheckReceipt:
     """Run one command, in the sandbox. `alive` is called every few seconds, and ends it by raising.
 
     Raises NotNow if it cannot be started, and what `alive` raises.
@@ -267,13 +267,13 @@ def failures(known: Mapping[str, Check], tree: trees.Tree, alive: Callable[[], N
     """Run reviewed checks in a work tree of their own, and describe the first that fails; empty if all pass. What its
     `nexus.toml` says does not count. Raises NotNow, and what `alive` raises."""
     for name, check in known.items():
-        receipt = run_check(name, check, Place.of(tree), alive)
+        receipt = run_check(name, check, CheckLocation.of(tree), alive)
         if not receipt["passed"]:
             return f"{receipt['criterion']}: {receipt['why']}\n{receipt['output']}"
     return ""
 
 
-def _file(place: Place, path: str) -> CheckReceipt:
+def _file(place: CheckLocation, path: str) -> CheckReceipt:
     """Look for a file or directory, without following links."""
     try:
         at = sandbox.reached(os.path.normpath(os.path.join(place.directory, path)))
@@ -364,4 +364,4 @@ def _facts(
 
 def _renew(run: AbstractCheckRun) -> None:
     if not check_runs.renew(run):
-        raise Lost
+        raise RunLost

@@ -34,7 +34,7 @@ class Lasted(Func):
         return []  # as above: a difference by the ORM's own minus has them
 
 
-class Whole(Func):
+class IntegerPart(Func):
     """The integer part of a number that is not negative."""
 
     output_field = BigIntegerField()

@@ -22,7 +22,7 @@ from django.dispatch import Signal
 
 from nexus.core import waiting
 from nexus.core.apps import nexus_apps
-from nexus.core.cancellation import Left
+from nexus.core.cancellation import ClientDisconnected
 from nexus.core.database.store import commits, store, unless_busy, write
 from nexus.core.database.store_file import moved
 from nexus.core.domain import domain
@@ -357,7 +357,7 @@ def documented(error: Exception) -> NexusError:
     """Return the documented error for any exception."""
     if isinstance(error, NexusError):
         return error
-    if isinstance(error, Left):
+    if isinstance(error, ClientDisconnected):
         return invalid("The client went away before this was done.")  # which nobody reads
     known = store().failure(error)  # the driver's own errors too: the watch for commits has no Django between
     if known is not None or isinstance(error, DatabaseError):

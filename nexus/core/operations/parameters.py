@@ -46,7 +46,7 @@ class FieldErrors:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownAs:
     """Mark a parameter that accepts more than agents are shown: the schema that they see."""
 
     schema: Mapping[str, Any]
@@ -125,7 +125,7 @@ def parameters_schema(params: type[Params], *, accepts_anything: bool = False) -
     definitions = full.get("$defs", {})
     properties = {name: _short(part, definitions) for name, part in full.get("properties", {}).items()}
     for name, declared in params.model_fields.items():
-        for shown in (each for each in declared.metadata if isinstance(each, Shown)):
+        for shown in (each for each in declared.metadata if isinstance(each, ShownAs)):
             properties[name] = {**shown.schema, **_description(properties[name])}
         if any(isinstance(each, Terse) for each in declared.metadata):
             properties[name].pop("description", None)

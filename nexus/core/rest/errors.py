@@ -27,7 +27,7 @@ CODE_OF_STATUS = {401: Code.NOT_OWNER, 403: Code.NOT_OWNER, 404: Code.NOT_FOUND,
 def on_error(exception: Exception, context: Mapping[str, Any]) -> Response:
     """Answer any exception in the form of the view's toolset; DRF's exception handler."""
     toolset = getattr(context["view"], "toolset", None)
-    response = Whole(*explain(exception, toolset.reply if toolset else ENVELOPE))
+    response = CompleteResponse(*explain(exception, toolset.reply if toolset else ENVELOPE))
     if isinstance(exception, MethodNotAllowed):
         response.headers["Allow"] = ", ".join(context["view"].allowed_methods)
     if response.status_code == 401:
@@ -104,7 +104,7 @@ class OnlyJson(BaseContentNegotiation):
         return renderers[0], renderers[0].media_type
 
 
-class Whole(Response):
+class CompleteResponse(Response):
     """A response whose data is the whole body already, as a toolset's reply is."""
 
 
@@ -114,7 +114,7 @@ class EnvelopeRenderer(JSONRenderer):
     charset = None
 
     def render(self, data: Any, accepted_media_type: Any = None, renderer_context: Any = None) -> bytes:
-        body = data if isinstance((renderer_context or {}).get("response"), Whole) else ok(data)
+        body = data if isinstance((renderer_context or {}).get("response"), CompleteResponse) else ok(data)
         return json.dumps(body, ensure_ascii=False, default=str).encode()
 
 

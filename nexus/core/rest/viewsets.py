@@ -26,7 +26,7 @@ from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import invalid, not_found
 from nexus.core.operations.registry import TOOLSETS, Toolset
 from nexus.core.operations.replies import ENVELOPE
-from nexus.core.rest.errors import Whole, explain, json_object
+from nexus.core.rest.errors import CompleteResponse, explain, json_object
 from nexus.core.rest.pagination import Pages
 
 # Each returns the id of ours that an id in a path means, which clients of another system write differently.
@@ -109,7 +109,7 @@ class Endpoint(GenericViewSet[Any]):
         """Call an operation and answer in its toolset's form; `success` is the status of a result."""
         outcome = dispatch.perform(self.toolset, self.caller, name, arguments)
         failed = outcome.error is not None
-        response = Whole(self.toolset.reply.body(outcome), status=outcome.status if failed else success)
+        response = CompleteResponse(self.toolset.reply.body(outcome), status=outcome.status if failed else success)
         for name, value in outcome.headers.items():
             response.headers[name] = value
         response.exception = failed

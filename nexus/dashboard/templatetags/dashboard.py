@@ -24,7 +24,7 @@ from nexus.dashboard.views.timeline_layout import Arrow, Bar, Block, Span, Timel
 from nexus.web.templatetags.nexus import clock, name, plain, when
 
 if TYPE_CHECKING:
-    from nexus.dashboard.views.home import Group, Shown
+    from nexus.dashboard.views.home import AttentionGroup, AttentionRow
 
 register = template.Library()
 
@@ -222,12 +222,12 @@ NEED_BUTTON = '<button class="nx-button" name="do" value="{} {}" id="do-{}-{}" a
 
 
 @register.simple_tag
-def need_rows(group: Group) -> SafeString:
+def need_rows(group: AttentionGroup) -> SafeString:
     """Render a row for each item of a group, with its actions."""
     return SafeString("".join(_need_row(group, need, number) for number, need in enumerate(group.needs, 1)))
 
 
-def _need_row(group: Group, need: Shown, number: int) -> str:
+def _need_row(group: AttentionGroup, need: AttentionRow, number: int) -> str:
     key, subject, title, url = (
         f"{group.kind.name}-{number}", escape(need.subject), escape(need.title), escape(need.url)
     )  # fmt: skip

@@ -290,7 +290,7 @@ class Doing:
 
 
 @dataclass(frozen=True)
-class Row:
+class AgentRow:
     """An agent, and what it works on."""
 
     state: AgentState
@@ -319,13 +319,13 @@ class Row:
         return Standing.AWAY if away else Standing.IDLE
 
 
-def roster(picture: Picture, words: str = "", workspace: Workspace | None = None) -> list[Row]:
+def roster(picture: Picture, words: str = "", workspace: Workspace | None = None) -> list[AgentRow]:
     """Return every agent, the most urgent first; with words, those whose id, role or titles of work contain them; with
     a workspace, those that have, or had, a session there."""
     doing = works(picture.moment)
     pool = members.names()
     rows = [
-        Row(
+        AgentRow(
             state,
             picture.inboxes.get(state.agent_id, Inbox()),
             doing[state.agent_id],
@@ -350,7 +350,7 @@ def works(moment: datetime, agent_id: str | None = None) -> Mapping[str, list[Do
     return doing
 
 
-def _words_of(row: Row) -> str:
+def _words_of(row: AgentRow) -> str:
     return " ".join([row.state.agent_id, row.state.agent.role or "", *(doing.title for doing in row.doing)]).lower()
 
 
@@ -382,7 +382,7 @@ def _planned() -> Iterator[tuple[str, Doing]]:
             yield name, doing
 
 
-def counted(rows: list[Row]) -> Mapping[str, int]:
+def counted(rows: list[AgentRow]) -> Mapping[str, int]:
     """Count the agents that are stuck, at work, and free."""
     found = [row.standing for row in rows]
     return {

@@ -12,7 +12,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from coordination import switcher
-from coordination.log.lines import Line, without_quiet, without_repeated_acts
+from coordination.log.lines import EventLine, without_quiet, without_repeated_acts
 from coordination.log.selectors import recent_events
 from coordination.toolset import COORDINATION, run
 from handoffs import selectors as handoffs_selectors
@@ -26,7 +26,7 @@ from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.contributions import Action, AttentionItem, AttentionKind
 from nexus.dashboard.forms import RosterFilters
-from nexus.dashboard.views.agents import Row, counted, roster
+from nexus.dashboard.views.agents import AgentRow, counted, roster
 from nexus.web.page import operator, render
 from nexus.web.templatetags.nexus import plain
 from nexus.web.theme import listed_pages
@@ -77,7 +77,7 @@ class Figure:
     seldom: bool = False  # left out if it is 0
 
 
-def _glance(rows: list[Row], workspace_id: str | None) -> list[tuple[str, list[Figure]]]:
+def _glance(rows: list[AgentRow], workspace_id: str | None) -> list[tuple[str, list[Figure]]]:
     """Return the numbers of things, by kind."""
     agents, inboxes = counted(rows), [row.inbox for row in rows]
     handoffs = handoffs_selectors.counts(LIVE, workspace_id=workspace_id)
@@ -105,7 +105,7 @@ def _glance(rows: list[Row], workspace_id: str | None) -> list[tuple[str, list[F
     return [(title, [it for it in figures if it.count or not it.seldom]) for title, figures in groups.items()]
 
 
-def _latest(workspace_id: str | None) -> list[Line]:
+def _latest(workspace_id: str | None) -> list[EventLine]:
     """Return the newest events as sentences, without signs of life."""
     return without_repeated_acts(without_quiet(recent_events(RECENT, workspace_id=workspace_id)))[:LISTED]
 
@@ -132,7 +132,7 @@ MOST_OF_A_KIND = 100  # of one kind on the Attention page
 
 
 @dataclass(frozen=True)
-class Shown:
+class AttentionRow:
     """One item as the page shows it: title, since or until when, and the page with its details."""
 
     subject: str
@@ -144,13 +144,13 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Group:
+class AttentionGroup:
     """The items of a kind: their number, those that are shown, and the actions on them."""
 
     kind: AttentionKind
     count: int
     or_more: bool  # whether there may be more: not every row was examined
-    needs: list[Shown]
+    needs: list[AttentionRow]
     actions: list[Action]
 
     @property
@@ -175,11 +175,11 @@ def bell(request: HttpRequest) -> JsonResponse:
     return JsonResponse({"waiting": sum(bell.waiting(moment) for bell in apps.bells())})
 
 
-def needs(picture: Picture, each: int = EACH) -> list[Group]:
+def needs(picture: Picture, each: int = EACH) -> list[AttentionGroup]:
     """Return what needs an operator now, as the pages show it."""
     known = apps.actions()
     return [
-        Group(
+        AttentionGroup(
             kind,
             found.count,
             found.or_more,
@@ -190,10 +190,10 @@ def needs(picture: Picture, each: int = EACH) -> list[Group]:
     ]
 
 
-def _card(kind: AttentionKind, need: AttentionItem) -> Shown:
+def _card(kind: AttentionKind, need: AttentionItem) -> AttentionRow:
     about = need.page_of or need.subject
     url = reverse(f"admin:{kind.page}", args=[about] if about else []) if kind.page else ""
-    return Shown(need.subject, plain(need.title), plain(need.detail), need.since, need.until, url)
+    return AttentionRow(need.subject, plain(need.title), plain(need.detail), need.since, need.until, url)
 
 
 def help(request: HttpRequest) -> TemplateResponse:

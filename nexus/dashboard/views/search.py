@@ -46,7 +46,7 @@ UNMARKED = {ord(HIT_STARTS): None, ord(HIT_ENDS): None}
 
 
 @dataclass(frozen=True)
-class Found:
+class Match:
     """A line of the palette, with the names that the theme's template uses.
 
     The description begins with a word of ours: the theme capitalizes its first letter, which must not happen to an id.
@@ -61,11 +61,11 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Group:
+class ResultGroup:
     """The results of a kind, and the page that has more of them, if there are more."""
 
     title: str
-    found: Sequence[Found]
+    found: Sequence[Match]
     more: str = ""
 
 
@@ -99,16 +99,16 @@ def find(request: HttpRequest) -> TemplateResponse:
     return render(request, "dashboard/find.html", "Search", filters=filters, words=words, groups=groups, read=READ)
 
 
-def _pages(words: str) -> list[Found]:
+def _pages(words: str) -> list[Match]:
     entries = [(group["title"], item) for group in navigation() for item in group["items"]]
     return [
-        Found(item["title"], f"page, {group.lower()}", str(item["link"]), item["icon"])
+        Match(item["title"], f"page, {group.lower()}", str(item["link"]), item["icon"])
         for group, item in entries
         if words.lower() in item["title"].lower()
     ][:EACH]
 
 
-def _groups(words: str) -> Iterator[Group]:
+def _groups(words: str) -> Iterator[ResultGroup]:
     """Yield the results by kind, without empty kinds."""
     hits = search(words, limit=LOOKED)
     groups = (
@@ -130,10 +130,10 @@ def _groups(words: str) -> Iterator[Group]:
     return (group for group in groups if group.found)
 
 
-def _group(title: str, rows: Iterable[Found], page: str, **query: str) -> Group:
+def _group(title: str, rows: Iterable[Match], page: str, **query: str) -> ResultGroup:
     found = list(islice(rows, EACH + 1))
     more = f"{reverse(f'admin:{page}')}?{urlencode(query)}" if len(found) > EACH else ""
-    return Group(title, found[:EACH], more)
+    return ResultGroup(title, found[:EACH], more)
 
 
 def _newest(rows: QuerySet[M], by: str = "pk") -> QuerySet[M]:
@@ -144,31 +144,31 @@ def _newest(rows: QuerySet[M], by: str = "pk") -> QuerySet[M]:
     return rows if oldest is None else rows.filter(**{f"{by}__gte": oldest})
 
 
-def _agents(words: str) -> Iterator[Found]:
+def _agents(words: str) -> Iterator[Match]:
     named = Agent.objects.filter(pk=words)
     rows = _newest(Agent.objects.exclude(pk=words), "created_at")
     containing = rows.filter(Q(agent_id__icontains=words) | Q(role__icontains=words))
     for row in [*named, *containing[: EACH + 1]]:
         description = f"agent, {plain(row.role or 'no role')}"
-        yield Found(plain(row.agent_id), description, _at("agent", row.agent_id), "smart_toy")
+        yield Match(plain(row.agent_id), description, _at("agent", row.agent_id), "smart_toy")
 
 
-def _pool(words: str) -> Iterator[Found]:
+def _pool(words: str) -> Iterator[Match]:
     containing = monitoring.named(_newest(PoolAgent.objects.all()), words)
     for row in containing.order_by(F("ended_at").desc(nulls_first=True), "-pk")[: EACH + 1]:
         state = "ended" if row.ended_at else "in the pool"
         description = f"{state}, {row.preset}, runner {plain(row.runner)}"
-        yield Found(plain(row.agent_id), description, _at("pool_agent", row.pk), "groups", moment=row.created_at)
+        yield Match(plain(row.agent_id), description, _at("pool_agent", row.pk), "groups", moment=row.created_at)
 
 
-def _workspaces(words: str) -> Iterator[Found]:
+def _workspaces(words: str) -> Iterator[Match]:
     named = Q(display_name__icontains=words) | Q(root_realpath__icontains=words) | Q(workspace_id__startswith=words)
     for row in _newest(Workspace.objects.all(), "created_at").filter(named)[: EACH + 1]:
         link = _at("coordination_workspace_change", row.pk)
-        yield Found(plain(row), f"workspace {plain(row.root_realpath)}", link, "folder_open")
+        yield Match(plain(row), f"workspace {plain(row.root_realpath)}", link, "folder_open")
 
 
-def _handoffs(words: str) -> Iterator[Found]:
+def _handoffs(words: str) -> Iterator[Match]:
     """Search handoffs by title, id or agent, and by payload and result."""
     named = Q(title__icontains=words) | Q(handoff_id__startswith=words) | Q(handoff_id__endswith=words)
     about = Q(from_agent_id__icontains=words) | Q(claimed_by__icontains=words)
@@ -182,7 +182,7 @@ def _handoffs(words: str) -> Iterator[Found]:
         )
         held = next((text for text in (row.payload, row.result) if _holds(text, lower)), None)
         excerpt = plain(_prose(around(held, lower))) if held else ""
-        yield Found(plain(row.title), description, _at("handoff", row.pk), "swap_horiz", excerpt, row.created_at)
+        yield Match(plain(row.title), description, _at("handoff", row.pk), "swap_horiz", excerpt, row.created_at)
 
 
 def _prose(text: str) -> str:
@@ -194,27 +194,27 @@ def _holds(text: str | None, lower: Sequence[str]) -> bool:
     return text is not None and any(word in text.lower() for word in lower)
 
 
-def _files(words: str) -> Iterator[Found]:
+def _files(words: str) -> Iterator[Match]:
     named = Q(pattern__icontains=words) | Q(reason__icontains=words) | Q(agent_id__icontains=words)
     newest = _newest(Reservation.objects.all()).select_related("workspace")
     for row in (newest & reserved.held(now())).filter(named)[: EACH + 1]:
         description = f"reserved by {plain(row.agent_id)}, in {plain(row.workspace)}"
         link, reason = _at("reservation", row.pk), plain(row.reason)
-        yield Found(plain(row.pattern)[:100], description, link, "edit_document", reason, row.created_at)
+        yield Match(plain(row.pattern)[:100], description, link, "edit_document", reason, row.created_at)
 
 
-def _topics(words: str) -> Iterator[Found]:
+def _topics(words: str) -> Iterator[Match]:
     named = Q(name__icontains=words) | Q(topic_id=words)
     rows = _newest(Topic.objects.all(), "created_at").filter(named).defer("metadata")
     for row in rows[: EACH + 1]:
         description = f"topic, {row.status}, {row.last_seq} messages"
-        yield Found(plain(row.name), description, _at("topic", row.pk), "forum")
+        yield Match(plain(row.name), description, _at("topic", row.pk), "forum")
 
 
-def _topic_messages(words: str) -> Iterator[Found]:
+def _topic_messages(words: str) -> Iterator[Match]:
     for hit in find_said(words, topic_id=None, mode="fts", limit=EACH + 1).hits:
         message = hit.message
-        yield Found(
+        yield Match(
             f"#{message.seq} in {plain(message.topic.name)}"[:100],
             f"said by {plain(message.sender)}",
             _at("topic_message", message.message_id),
@@ -224,66 +224,66 @@ def _topic_messages(words: str) -> Iterator[Found]:
         )
 
 
-def _questions(words: str) -> Iterator[Found]:
+def _questions(words: str) -> Iterator[Match]:
     """Search agents' questions by their text and their answers."""
     named = Q(title__icontains=words) | Q(detail__icontains=words) | Q(words__icontains=words)
     rows = _newest(Question.objects.all()).filter(named | Q(agent_id__icontains=words))
     for row in rows[: EACH + 1]:
         description, link = f"question of {plain(row.agent_id)}, {row.status}", _at("question", row.pk)
         excerpt = _excerpt(row.detail, words)
-        yield Found(plain(row.title)[:100], description, link, "contact_support", excerpt, row.asked_at)
+        yield Match(plain(row.title)[:100], description, link, "contact_support", excerpt, row.asked_at)
 
 
-def _issues(words: str) -> Iterator[Found]:
+def _issues(words: str) -> Iterator[Match]:
     named = Q(title__icontains=words) | Q(decision__icontains=words)
     for row in _newest(Issue.objects.all()).filter(named).select_related("plan__workspace")[: EACH + 1]:
         description = f"issue, {row.status}, in {plain(row.plan.workspace)}"
         excerpt, link = _excerpt(row.decision or "", words), _at("plan_issue", row.pk)
-        yield Found(f"{row.number}. {plain(row.title)}"[:100], description, link, "rule", excerpt, row.decided_at)
+        yield Match(f"{row.number}. {plain(row.title)}"[:100], description, link, "rule", excerpt, row.decided_at)
 
 
 def _excerpt(text: str, words: str) -> str:
     return plain(around(text, [word.lower() for word in words_of(words)]))
 
 
-def _tasks(words: str) -> Iterator[Found]:
+def _tasks(words: str) -> Iterator[Match]:
     named = Q(title__icontains=words) | Q(context__icontains=words) | Q(task_key=words)
     rows = _newest(Task.objects.all()).filter(named, closed_at=None).select_related("workspace")
     for row in rows[: EACH + 1]:
         description = f"task, {row.status.replace('_', ' ')}, in {plain(row.workspace)}"
-        yield Found(f"{row.number}. {plain(row.title)}"[:100], description, _at("task", row.pk), "task_alt")
+        yield Match(f"{row.number}. {plain(row.title)}"[:100], description, _at("task", row.pk), "task_alt")
 
 
-def _cycles(words: str) -> Iterator[Found]:
+def _cycles(words: str) -> Iterator[Match]:
     cycles = _newest(Cycle.objects.in_history()).filter(words__contains=words.lower())
     rows = cycles.select_related("workspace").defer("document", "words")
     for row in rows[: EACH + 1]:
         description = f"cycle of {row.task_count} tasks, closed, in {plain(row.workspace)}"
-        yield Found(plain(row.topic or row.completed_at)[:100], description, _at("plan_cycle", row.pk), "account_tree")
+        yield Match(plain(row.topic or row.completed_at)[:100], description, _at("plan_cycle", row.pk), "account_tree")
 
 
-def _artifacts(words: str) -> Iterator[Found]:
+def _artifacts(words: str) -> Iterator[Match]:
     named = Q(name__icontains=words) | Q(path__icontains=words) | Q(artifact_id=words)
     rows = _newest(Artifact.objects.all()).filter(named).select_related("workspace").defer("content")
     for row in rows[: EACH + 1]:
         description = f"artifact, {row.artifact_type}, in {plain(row.workspace)}"
         link = _at("coordination_artifact_change", row.pk)
-        yield Found(plain(row)[:100], description, link, "deployed_code", moment=row.created_at)
+        yield Match(plain(row)[:100], description, link, "deployed_code", moment=row.created_at)
 
 
-def _messages(hits: Iterable[Hit]) -> Iterator[Found]:
+def _messages(hits: Iterable[Hit]) -> Iterator[Match]:
     for hit in hits:
         if hit.event is None:
             link = f"{reverse('admin:mail')}?{urlencode({'m': hit.identifier})}"
-            yield Found(plain(hit.title)[:100], "message", link, "mail", plain(hit.excerpt), hit.created_at)
+            yield Match(plain(hit.title)[:100], "message", link, "mail", plain(hit.excerpt), hit.created_at)
 
 
-def _events(hits: Iterable[Hit]) -> Iterator[Found]:
+def _events(hits: Iterable[Hit]) -> Iterator[Match]:
     """Return events as results, by their sentences."""
     for line in lines([hit.event for hit in hits if hit.event is not None][: EACH + 1]):
         text = plain("".join(part.text for part in line.parts))
         event = line.event
-        yield Found(text[:200], f"event, {plain(event.type)}", _at("event", event.pk), "history", "", event.created_at)
+        yield Match(text[:200], f"event, {plain(event.type)}", _at("event", event.pk), "history", "", event.created_at)
 
 
 def _at(page: str, *arguments: Any) -> str:

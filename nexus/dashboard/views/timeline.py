@@ -30,7 +30,7 @@ from nexus.core.apps import nexus_apps
 from nexus.core.clock import iso, now
 from nexus.dashboard.forms import TIMELINES, TimelineFilters
 from nexus.dashboard.views import timeline_layout
-from nexus.dashboard.views.timeline_layout import GAP, TimelineRow, Window
+from nexus.dashboard.views.timeline_layout import GAP, TimelineRow, TimeWindow
 from nexus.web.page import render
 
 MOST_ROWS = 60  # the most active agents; the page says how many it leaves out
@@ -129,13 +129,13 @@ def _agent_course(
     return Course(spans, found.cut), [send for send in sends if agent_id in send[:2]]
 
 
-def _window(filters: TimelineFilters, moment: datetime) -> tuple[bool, Window]:
+def _window(filters: TimelineFilters, moment: datetime) -> tuple[bool, TimeWindow]:
     """Return whether the window moves on with time, and the window."""
     since, until = filters.moment("since"), filters.moment("until")
     if since and until and since < until:
         length = min(max(until - since, SHORTEST), LONGEST)
-        return False, Window(until - length, until)
-    return True, Window(moment - LENGTHS[filters.text("window") or "1h"], moment)
+        return False, TimeWindow(until - length, until)
+    return True, TimeWindow(moment - LENGTHS[filters.text("window") or "1h"], moment)
 
 
 def _query(filters: TimelineFilters, **changed: str) -> str:
@@ -150,7 +150,7 @@ def _kept(filters: TimelineFilters) -> dict[str, str]:
     return {**workspace, "agent": filters.text("agent")} if filters.text("agent") else workspace
 
 
-def _ways(filters: TimelineFilters, window: Window, live: bool, moment: datetime) -> list[dict[str, str]]:
+def _ways(filters: TimelineFilters, window: TimeWindow, live: bool, moment: datetime) -> list[dict[str, str]]:
     """Return where the buttons and keys lead: zoom in and out, earlier and later."""
 
     def fixed(since: datetime, until: datetime) -> str:
@@ -183,7 +183,7 @@ def _picture(
     narrow: float,
     sends: list[inbox_monitoring.Send],
     steps: list[Event],
-    window: Window,
+    window: TimeWindow,
     moment: datetime,
 ) -> dict[str, Any]:
     by_agent: dict[str | None, list[timeline_layout.Span]] = defaultdict(list)
@@ -294,7 +294,7 @@ def _marked() -> tuple[list[str], list[str]]:
     return [name for app in apps for name in app.streams()], [type for type, each in sentences().items() if each.mark]
 
 
-def steps_within(window: Window, *, workspace_id: str | None, agent_id: str) -> list[Event]:
+def steps_within(window: TimeWindow, *, workspace_id: str | None, agent_id: str) -> list[Event]:
     """Return the newest steps of agents, or of one, within a window, newest first."""
     streams, types = _marked()
     first, beyond = ids_within(window.since, window.until)
@@ -311,7 +311,7 @@ def steps_within(window: Window, *, workspace_id: str | None, agent_id: str) -> 
     return list(rows.order_by(NEWEST_OF_STREAMS)[:MOST_STEPS])
 
 
-def marks_of(events: Sequence[Event], window: Window, rows: Sequence[TimelineRow]) -> Mapping[str, list[Mark]]:
+def marks_of(events: Sequence[Event], window: TimeWindow, rows: Sequence[TimelineRow]) -> Mapping[str, list[Mark]]:
     """Return each agent's steps with their positions on its row, from left to right."""
     tops = {row.name: row for row in rows if row.name}
     drawn = [line for line in lines(events) if line.event.actor_agent_id in tops]
@@ -422,7 +422,7 @@ def life(spans: list[Span], turns: list[Stretch], moment: datetime) -> dict[str,
     if not starts:
         return None
     ends = [part.end or moment for part in every]
-    window = Window(min(starts), max([*ends, min(starts) + timedelta(milliseconds=1)]))
+    window = TimeWindow(min(starts), max([*ends, min(starts) + timedelta(milliseconds=1)]))
     return {
         "window": window,
         "height": len(lines) * LINE,
@@ -432,7 +432,7 @@ def life(spans: list[Span], turns: list[Stretch], moment: datetime) -> dict[str,
     }
 
 
-def _part(span: Span | Stretch, window: Window, moment: datetime, y: int) -> dict[str, Any]:
+def _part(span: Span | Stretch, window: TimeWindow, moment: datetime, y: int) -> dict[str, Any]:
     return {
         "span": span,
         "word": WORDS[span.doing],
@@ -446,7 +446,7 @@ def _part(span: Span | Stretch, window: Window, moment: datetime, y: int) -> dic
 
 def day_of(agent_id: str, moment: datetime) -> dict[str, Any]:
     """Return an agent's last day, as its row."""
-    window = Window(moment - timedelta(days=1), moment)
+    window = TimeWindow(moment - timedelta(days=1), moment)
     cell = window.length * (2 * timeline_layout.NARROWEST / 100)
     work = at_work.course(window.since, moment, cell=cell, agent_id=agent_id)
     own: list[Span | Stretch] = [*spans_with(agent_id, window.since), *work.stretches]

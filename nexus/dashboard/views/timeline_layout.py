@@ -32,7 +32,7 @@ TICKS = 8
 
 
 @dataclass(frozen=True)
-class Window:
+class TimeWindow:
     """The period that is shown."""
 
     since: datetime
@@ -162,7 +162,7 @@ def gathered_of(rows: int) -> float:
 
 def draw_rows(
     spans: Mapping[str | None, Sequence[Span]],
-    window: Window,
+    window: TimeWindow,
     *,
     marks: int = MARKS,
     narrow: float = NARROWEST,
@@ -187,13 +187,13 @@ def draw_rows(
     return [replace(row, top=top) for row, top in zip(drawn, tops, strict=False)]
 
 
-def _in_order(spans: Iterable[Span], window: Window) -> list[Placed]:
+def _in_order(spans: Iterable[Span], window: TimeWindow) -> list[Placed]:
     """Return the spans from left to right; of those that begin together, the longest first."""
     placed = [(window.at(span.start, 0), window.at(span.end, 100), span) for span in spans]
     return sorted(placed, key=lambda each: (each[0], -each[1], each[2].key))
 
 
-def _cells(placed: Sequence[Placed], others: Others, window: Window, narrow: float) -> int:
+def _cells(placed: Sequence[Placed], others: Others, window: TimeWindow, narrow: float) -> int:
     """Count the marks of a row's spans that are narrower than this, with those of `others`."""
     first, cell = window.clock, 2 * narrow
     return len({int((first + x) // cell) for x, end, _ in placed if end - x < narrow} | others(narrow).keys())
@@ -210,7 +210,7 @@ def _wider(counted: Cells, at_first: float, narrow: float) -> Cells:
 
 
 def _draw_all(
-    placed: Mapping[str | None, tuple[Sequence[Placed], Others]], window: Window, narrow: float
+    placed: Mapping[str | None, tuple[Sequence[Placed], Others]], window: TimeWindow, narrow: float
 ) -> list[TimelineRow]:
     bounds = cache(partial(window.cell_place, width=2 * narrow))  # many rows use the same cell
     return [_draw_row(name, *found, window, narrow, bounds) for name, found in placed.items()]
@@ -220,7 +220,7 @@ def _draw_row(
     name: str | None,
     placed: Sequence[Placed],
     others: Others,
-    window: Window,
+    window: TimeWindow,
     narrow: float,
     bounds: Callable[[int], tuple[datetime, datetime, float, float]],
 ) -> TimelineRow:
@@ -251,7 +251,7 @@ def _draw_row(
     return TimelineRow(name, bars, blocks)
 
 
-def depth(spans: Iterable[Span], window: Window, cells: int = CELLS) -> list[float]:
+def depth(spans: Iterable[Span], window: TimeWindow, cells: int = CELLS) -> list[float]:
     """Return the average number of spans at once, for each of so many parts of the window."""
     positions = ((window.at(span.start, 0), window.at(span.end, 100)) for span in spans)
     return at_once(((start * cells / 100, end * cells / 100) for start, end in positions), cells)
@@ -270,7 +270,7 @@ class Arrow:
 
 
 def arrows(
-    sends: Iterable[tuple[str, str, datetime]], window: Window, *, most: int = ARROWS
+    sends: Iterable[tuple[str, str, datetime]], window: TimeWindow, *, most: int = ARROWS
 ) -> tuple[list[Arrow], int]:
     """Return the messages (sender, recipient, time) as arrows, the busiest if there are too many, and how many messages
     were left out."""
@@ -284,7 +284,7 @@ def arrows(
     return drawn, counted.total() - sum(count for _, count in kept)
 
 
-def ticks(window: Window, most: int = TICKS) -> list[tuple[float, datetime]]:
+def ticks(window: TimeWindow, most: int = TICKS) -> list[tuple[float, datetime]]:
     """Return round moments of the window with their positions, at most so many."""
     step = next((step for step in STEPS if window.length / step <= most), STEPS[-1])
     seconds = step.total_seconds()

@@ -20,7 +20,7 @@ INLINE_CODE = re.compile(r"`[^`]*`")
 MARK = re.compile(rf"(?:^|(?<=\s))\[([a-z][a-z0-9_-]*)(?::([^\[\]\s:]{{1,{MAX_VARIANT}}}))?\](?!\()")
 
 
-class Found(NamedTuple):
+class TaggedText(NamedTuple):
     """A tag in a text: the tag's id, the variant that was written, and the text up to the next tag, stripped."""
 
     tag: str
@@ -28,7 +28,7 @@ class Found(NamedTuple):
     rest: str
 
 
-def find_tags(text: str, tags: Iterable[BundledTag]) -> list[Found]:
+def find_tags(text: str, tags: Iterable[BundledTag]) -> list[TaggedText]:
     """Return the tags of a vocabulary in a text, in the text's order. Never raises; linear in the text's length."""
     whole = {tag.trigger: tag for tag in tags}
     hits: list[tuple[re.Match[str], str, str | None]] = []
@@ -40,7 +40,7 @@ def find_tags(text: str, tags: Iterable[BundledTag]) -> list[Found]:
             hits.append((match, tag.id, variant))
     ends = [match.start() for match, _, _ in hits] + [len(text)]
     return [
-        Found(tag, variant, text[match.end() : end].strip())
+        TaggedText(tag, variant, text[match.end() : end].strip())
         for (match, tag, variant), end in zip(hits, ends[1:], strict=True)
     ]
 

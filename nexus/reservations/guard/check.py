@@ -15,7 +15,7 @@ from nexus.reservations.guard.holdings import Unreadable, opened
 from nexus.reservations.guard.repository import Repository
 
 if TYPE_CHECKING:
-    from nexus.reservations.guard.held import Conflict
+    from nexus.reservations.guard.held import HeldFile
 
 OVERRIDE_SECONDS = 120  # to record an override
 REFUSAL_SECONDS = 10  # to record a refusal, which counts in any case
@@ -79,7 +79,7 @@ def _kept(hook: str, given: Sequence[str], text: bytes | None) -> int:
 
 def _conflicts(
     store: str, changed: Callable[[Repository], list[str]], environ: Mapping[str, str], flags: str, *, passed: bool
-) -> tuple[str | None, list[Conflict], bool]:
+) -> tuple[str | None, list[HeldFile], bool]:
     """Return the agent that commits, the changed files that others hold, and whether the store has a refusal for them.
     Raises Unreadable."""
     here = repository.at(os.path.realpath(os.curdir))
@@ -228,7 +228,7 @@ def _moves(about: str) -> bool:
     return SUBMODULE in about and SUBMODULE in about.lstrip(":").split()
 
 
-def _override(verb: str, reason: str, flags: str, conflicts: Sequence[Conflict]) -> int:
+def _override(verb: str, reason: str, flags: str, conflicts: Sequence[HeldFile]) -> int:
     """Return the exit code of a commit or push for which a person overrides the guard; it must be recorded."""
     if why := _recorded("override", verb, flags, conflicts, OVERRIDE_SECONDS, reason=_text(reason)):
         words.say(words.unrecorded(verb, why))
@@ -238,7 +238,7 @@ def _override(verb: str, reason: str, flags: str, conflicts: Sequence[Conflict])
 
 
 def _record_refusal(
-    verb: str, flags: str, agent_id: str | None, conflicts: Sequence[Conflict], *, passed: bool
+    verb: str, flags: str, agent_id: str | None, conflicts: Sequence[HeldFile], *, passed: bool
 ) -> None:
     """Let the operators see the refusal, or what passed the guard. It counts whether or not it can be recorded."""
     try:
@@ -267,7 +267,7 @@ def _record_unchecked(verb: str, flags: str, why: str) -> None:
 
 
 def _recorded(
-    what: str, verb: str, flags: str, conflicts: Sequence[Conflict], seconds: int, **about: str | bool | None
+    what: str, verb: str, flags: str, conflicts: Sequence[HeldFile], seconds: int, **about: str | bool | None
 ) -> str:
     """Have `nexus guard` record what happened; return why it could not, else the empty string."""
     import json

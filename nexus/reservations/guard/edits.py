@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from nexus.core.harness_events import Happening
+from nexus.core.harness_events import HookEvent
 from nexus.reservations.guard import repository
 from nexus.reservations.guard.holdings import opened
 from nexus.reservations.guard.repository import Repository
 
 if TYPE_CHECKING:
-    from nexus.reservations.guard.held import Conflict
+    from nexus.reservations.guard.held import HeldFile
 
 
-def warning(what: Happening) -> str:
+def warning(what: HookEvent) -> str:
     """Return the warning for a tool's edit; the empty string when nobody else holds its files. Raises Unreadable."""
     settings = what.settings
     if settings.database_url is None and not settings.database.exists():
         return ""
-    conflicts: list[Conflict] = []
+    conflicts: list[HeldFile] = []
     with opened(settings.database_url or str(settings.database)) as store:
         for here, paths in _by_repository(what).items():
             projects = store.projects(here)
@@ -31,7 +31,7 @@ def warning(what: Happening) -> str:
     return words.edit(what.caller, conflicts, stopped=settings.guard_edits == "stop")
 
 
-def _by_repository(what: Happening) -> dict[Repository, list[str]]:
+def _by_repository(what: HookEvent) -> dict[Repository, list[str]]:
     """Return the files by repository, or by project where there is none; a link counts with its own path and its
     target."""
     found: dict[Repository, list[str]] = {}

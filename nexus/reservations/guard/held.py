@@ -23,14 +23,14 @@ class Holding(NamedTuple):
     expires_at: datetime
 
 
-class Conflict(NamedTuple):
+class HeldFile(NamedTuple):
     """A file that another agent holds, with its path in the work tree."""
 
     path: str
     holding: Holding
 
 
-class Held:
+class HeldFiles:
     """The reservations of a project, from rows as `holdings.HOLDINGS` selects them."""
 
     def __init__(self, rows: Iterable[Sequence[Any]]) -> None:
@@ -65,11 +65,11 @@ class Held:
 
 
 def conflicts(
-    paths: Sequence[str], projects: Iterable[tuple[Sequence[tuple[str, str]], Held]], agent_id: str | None
-) -> list[Conflict]:
+    paths: Sequence[str], projects: Iterable[tuple[Sequence[tuple[str, str]], HeldFiles]], agent_id: str | None
+) -> list[HeldFile]:
     """Return the files that others than the agent hold, in the given order. A project is the files' paths with their
     names in it, and its reservations."""
-    found: dict[str, Conflict] = {}
+    found: dict[str, HeldFile] = {}
     own: dict[str, str] = {}  # by path, the agent's own oldest reservation
     for names, held in projects:
         for path, name in names:
@@ -77,7 +77,7 @@ def conflicts(
                 if holding.agent_id == agent_id:
                     own[path] = min(own.get(path, holding.reservation_id), holding.reservation_id)
                 elif path not in found or holding.reservation_id < found[path].holding.reservation_id:
-                    found[path] = Conflict(path, holding)
+                    found[path] = HeldFile(path, holding)
     # Two agents can hold one file in two work trees: the older reservation counts.
     return [
         found[path]

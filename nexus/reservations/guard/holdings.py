@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nexus.reservations import patterns
 
 if TYPE_CHECKING:
-    from nexus.reservations.guard.held import Conflict
+    from nexus.reservations.guard.held import HeldFile
     from nexus.reservations.guard.repository import Repository
 
 BUSY_SECONDS, SERVER_SECONDS = 0.5, 3
@@ -41,7 +41,7 @@ class Unreadable(Exception):
     """The store cannot be read; the text says why."""
 
 
-class Store:
+class ReservationStore:
     """An open store at one moment."""
 
     def __init__(self, query: Any, moment: Any) -> None:
@@ -54,7 +54,7 @@ class Store:
 
     def conflicts(
         self, repository: Repository, projects: dict[str, str], agent_id: str | None, paths: Iterable[str]
-    ) -> list[Conflict]:
+    ) -> list[HeldFile]:
         """Return the files, by their paths in the work tree, that others than the agent hold; in the given order."""
         unique = list(dict.fromkeys(paths))
         concerned = []
@@ -66,9 +66,9 @@ class Store:
             return []
         from nexus.reservations.guard import held  # rarely needed
 
-        return held.conflicts(unique, [(names, held.Held(rows)) for names, rows in concerned], agent_id)
+        return held.conflicts(unique, [(names, held.HeldFiles(rows)) for names, rows in concerned], agent_id)
 
-    def has_recorded(self, agent_id: str | None, conflicts: Sequence[Conflict], *, passed: bool) -> bool:
+    def has_recorded(self, agent_id: str | None, conflicts: Sequence[HeldFile], *, passed: bool) -> bool:
         """Return whether each of these reservations names the agent, or the people, as refused, or as `passed`: a new
         process is too slow for an agent that tries again and again."""
         ids = list({each.holding.reservation_id for each in conflicts})[:FEW]
@@ -99,26 +99,26 @@ class Store:
 
 
 @contextmanager
-def opened(store: str) -> Iterator[Store]:
+def opened(store: str) -> Iterator[ReservationStore]:
     """Open the store at a file's path, or at a PostgreSQL URL. Raises Unreadable."""
     with _of_server(store) if "://" in store else _of_file(store) as opened:
         yield opened
 
 
 @contextmanager
-def _of_file(path: str) -> Iterator[Store]:
+def _of_file(path: str) -> Iterator[ReservationStore]:
     try:
         url = f"file:{path.replace('%', '%25').replace('?', '%3f').replace('#', '%23')}?mode=ro"
         with closing(sqlite3.connect(url, uri=True, timeout=BUSY_SECONDS)) as connection:
             seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
             moment = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(seconds))}.{nanoseconds // 1000:06}"
-            yield Store(connection.execute, moment)
+            yield ReservationStore(connection.execute, moment)
     except (sqlite3.Error, UnicodeError) as error:
         raise Unreadable(f"{path} cannot be read: {error}") from None
 
 
 @contextmanager
-def _of_server(url: str) -> Iterator[Store]:
+def _of_server(url: str) -> Iterator[ReservationStore]:
     import site
 
     site.main()  # the hook starts without `site`, because most need no database driver
@@ -138,7 +138,7 @@ def _of_server(url: str) -> Iterator[Store]:
 
             from datetime import UTC, datetime
 
-            yield Store(query, datetime.now(UTC))
+            yield ReservationStore(query, datetime.now(UTC))
     except psycopg.Error as error:
         said = " ".join(str(error).split())
         raise Unreadable(f"the database cannot be read: {said[:300]}") from None

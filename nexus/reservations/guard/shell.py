@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 
-from nexus.core.harness_events import Happening
+from nexus.core.harness_events import HookEvent
 from nexus.core.processes import in_foreground
 from nexus.hooks import client_processes
 from nexus.reservations.guard import check, repository
@@ -23,7 +23,7 @@ OF_STAGED = re.compile(
 )
 
 
-def refusal(what: Happening) -> str:
+def refusal(what: HookEvent) -> str:
     """Return why a line of shell may not run; the empty string if it may."""
     verbs = set(GIT.findall(what.command))
     if not verbs or not (what.client == WITHOUT_HOOKS or LEAVES_HOOKS_OUT.search(what.command)):
@@ -59,7 +59,7 @@ def _is_of_staged(command: str) -> bool:
     return words[:2] == ["git", "commit"]
 
 
-def _checked(what: Happening, top: str, *given: str) -> str:
+def _checked(what: HookEvent, top: str, *given: str) -> str:
     """Return what git's hook would say."""
     settings = what.settings
     store = settings.database_url or str(settings.database)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from nexus.reservations.guard.held import Conflict
+from nexus.reservations.guard.held import HeldFile
 
 SHOWN = 10  # files in one message
 LONGEST = 200  # characters of others' texts
@@ -34,7 +34,7 @@ def plain(path: str) -> str:
     return quoted(path, 1000) if odd else path
 
 
-def holder(conflict: Conflict) -> str:
+def holder(conflict: HeldFile) -> str:
     """Return who holds a file, as what, until when and why."""
     holding = conflict.holding
     minutes = max(0, int((holding.expires_at - datetime.now(UTC)).total_seconds() // 60))
@@ -48,13 +48,13 @@ def holder(conflict: Conflict) -> str:
     return ", ".join(parts) + (f": {quoted(holding.reason)}" if holding.reason else "")
 
 
-def file_lines(conflicts: Sequence[Conflict]) -> str:
+def file_lines(conflicts: Sequence[HeldFile]) -> str:
     """Return the files, one a line."""
     lines = [f"  {plain(each.path)}: {holder(each)}\n" for each in conflicts[:SHOWN]]
     return "".join(lines) + (f"  and {len(conflicts) - SHOWN} more\n" if len(conflicts) > SHOWN else "")
 
 
-def refusal(verb: str, agent_id: str | None, conflicts: Sequence[Conflict]) -> str:
+def refusal(verb: str, agent_id: str | None, conflicts: Sequence[HeldFile]) -> str:
     """Return why a commit or a push is refused, and what to do."""
     files = (
         "a file that another agent holds" if len(conflicts) == 1 else f"{len(conflicts)} files that other agents hold"
@@ -71,7 +71,7 @@ def refusal(verb: str, agent_id: str | None, conflicts: Sequence[Conflict]) -> s
     )
 
 
-def passed(conflicts: Sequence[Conflict]) -> str:
+def passed(conflicts: Sequence[HeldFile]) -> str:
     """Return what is said of a commit that was made although others hold its files."""
     return (
         f"{MARK} this commit was made past the guard, and changes what other agents hold; operators see that.\n"
@@ -101,12 +101,12 @@ def unseen(said: str) -> str:
     return f"{MARK} operators do not see this refusal: {' '.join(said.split())[-300:]}\n"
 
 
-def overridden(verb: str, conflicts: Sequence[Conflict]) -> str:
+def overridden(verb: str, conflicts: Sequence[HeldFile]) -> str:
     """Return the message about what a person overrides."""
     return f"{MARK} this {verb} goes on over what others hold, and that was recorded.\n{file_lines(conflicts)}"
 
 
-def edit(agent_id: str, conflicts: Sequence[Conflict], *, stopped: bool) -> str:
+def edit(agent_id: str, conflicts: Sequence[HeldFile], *, stopped: bool) -> str:
     """Return the message to an agent that is about to edit."""
     files = "A file that this edit changes is" if len(conflicts) == 1 else "Files that this edit changes are"
     then = "The edit was refused. Work" if stopped else "Rather work"

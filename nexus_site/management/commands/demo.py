@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from nexus.core.cli import Group, NexusCommand, positive
+from nexus.core.cli import CommandGroup, NexusCommand, positive
 from nexus.core.operations.errors import Code, NexusError
 from nexus_site import demo, ending
 
@@ -16,7 +16,7 @@ PAGES = ("timeline", "board", "events")
 
 
 class Command(NexusCommand):
-    group = Group.HUB
+    group = CommandGroup.HUB
     help = (
         "Show a small team at work: a planner, two workers that compete and a reviewer. Each is a real MCP client of a "
         "hub that the demo starts over a temporary home. No model answers."

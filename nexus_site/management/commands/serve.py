@@ -20,7 +20,7 @@ from coordination.services import operators, workspaces
 from nexus.core import waiting
 from nexus.core.access import allowed_hosts, is_loopback, runs_others_programs
 from nexus.core.apps import nexus_apps
-from nexus.core.cli import Group, NexusCommand
+from nexus.core.cli import CommandGroup, NexusCommand
 from nexus.core.config import CoreSettings
 from nexus.core.contributions import Address
 from nexus.core.database.store import store
@@ -35,7 +35,7 @@ BACKLOG = 1024  # connections that wait to be accepted
 
 
 class Command(NexusCommand):
-    group = Group.HUB
+    group = CommandGroup.HUB
     help = "Serve MCP, REST, live events and the admin on one port."
     examples = """examples:
   nexus serve

@@ -18,7 +18,7 @@ from django.core.management.base import CommandParser
 
 from mcp_bridge.config import McpBridgeSettings
 from mcp_bridge.config import names as toolset_names
-from nexus.core.cli import Group, NexusCommand, add_project_root, table
+from nexus.core.cli import CommandGroup, NexusCommand, add_project_root, table
 from nexus.core.clients import CLIENTS, HOOKED
 from nexus.core.config import CoreSettings, flag
 from nexus.core.files import Change
@@ -64,7 +64,7 @@ REQUESTS: tuple[dict[str, Any], ...] = (
 )
 
 
-class Row(NamedTuple):
+class CheckRow(NamedTuple):
     """One line of the check."""
 
     what: str
@@ -73,7 +73,7 @@ class Row(NamedTuple):
 
 
 class Command(NexusCommand):
-    group = Group.CLIENTS
+    group = CommandGroup.CLIENTS
     help = (
         "Connect this project's coding clients, and start the hub. Shows every change first, and asks once.\n"
         "Finds the clients on this machine, gives each the tools of Nexus and the hooks that announce mail,\n"
@@ -266,21 +266,23 @@ class Command(NexusCommand):
             self.stdout.write(f"Watch your agents and answer their questions at {url}")
         return LACKING if any(row.holds is False for row in rows) else 0
 
-    def _rows(self, home: Path, root: Path, chosen: Sequence[str], options: Mapping[str, Any]) -> Iterator[Row]:
+    def _rows(self, home: Path, root: Path, chosen: Sequence[str], options: Mapping[str, Any]) -> Iterator[CheckRow]:
         yield _answers(root)
         for piece in _pieces(root, chosen, options):
             title = f"{CLIENTS[piece.client].title}: {piece.title}" if piece.client else piece.title
             try:
-                yield Row(title, piece.holds(), _short(piece.file, root))
+                yield CheckRow(title, piece.holds(), _short(piece.file, root))
             except NexusError as error:
-                yield Row(title, False, error.message)
+                yield CheckRow(title, False, error.message)
         yield _guard_row(root, left_out="guard" in options["without"])
         if shell.WITHOUT_HOOKS in chosen and "guard" not in options["without"] and "hooks" in options["without"]:
             title = CLIENTS[shell.WITHOUT_HOOKS].title
-            yield Row(f"{title}: commits", False, "its shell runs no git hooks: set it up with its hooks, which check")
+            yield CheckRow(
+                f"{title}: commits", False, "its shell runs no git hooks: set it up with its hooks, which check"
+            )
         holder = running(home)
         url = f"{local_url(holder.host, holder.port)}/admin/" if holder else "clients work without it, over stdio"
-        yield Row("hub", holder is not None if "hub" not in options["without"] else None, url)
+        yield CheckRow("hub", holder is not None if "hub" not in options["without"] else None, url)
 
 
 def _needs_start(home: Path, known: setup_record.Record, *, at_login: bool) -> bool:
@@ -328,14 +330,14 @@ def _serve_command(port: int) -> list[str]:
     return [*program(), "serve", "--port", str(port), *settings_flags()]
 
 
-def _answers(root: Path) -> Row:
+def _answers(root: Path) -> CheckRow:
     """Start the command that the clients start, and count the tools that it offers."""
     command = _runmcp()
     try:
         count = len(_ask(command, root)["result"]["tools"])
     except (OSError, ValueError, KeyError, TypeError):
-        return Row("Nexus answers", False, f"no; this is what clients start: {shlex.join(command)}")
-    return Row("Nexus answers", True, f"{count} tools: {', '.join(_toolsets())}")
+        return CheckRow("Nexus answers", False, f"no; this is what clients start: {shlex.join(command)}")
+    return CheckRow("Nexus answers", True, f"{count} tools: {', '.join(_toolsets())}")
 
 
 def _ask(command: Sequence[str], root: Path) -> Any:
@@ -361,13 +363,13 @@ def _shown(content: bytes | None) -> str | None:
     return None if content is None else content.decode(errors="replace")
 
 
-def _guard_row(root: Path, *, left_out: bool) -> Row:
+def _guard_row(root: Path, *, left_out: bool) -> CheckRow:
     try:
         where = guard.hooks_directory(str(root))
         holds = all(hook.content == guard.script(hook.file.name, *asked()) for hook in where.hooks)
-        return Row("commit guard", holds or (None if left_out else False), _short(where.directory, root))
+        return CheckRow("commit guard", holds or (None if left_out else False), _short(where.directory, root))
     except NexusError:
-        return Row("commit guard", None, "no git repository")
+        return CheckRow("commit guard", None, "no git repository")
 
 
 def _short(file: Path, root: Path) -> str:

@@ -14,10 +14,10 @@ from coordination.models import Workspace
 from handoffs.models import LIVE, Handoff
 from inbox.monitoring import Inbox, Picture
 from nexus.core.apps import needs
-from nexus.core.cli import EXIT_CODES, Group, OperatorCommand, ago, one_line, size
+from nexus.core.cli import EXIT_CODES, CommandGroup, OperatorCommand, ago, one_line, size
 from nexus.core.clock import iso, now
 from nexus.core.config import CoreSettings
-from nexus.core.contributions import AttentionKind, Found
+from nexus.core.contributions import AttentionKind, Items
 from nexus.core.database.store import store
 from nexus.core.instance import running
 
@@ -27,7 +27,7 @@ STATUSES = ("unread", "in_flight", "parked")
 
 
 class Command(OperatorCommand):
-    group = Group.HUB
+    group = CommandGroup.HUB
     help = "Show the state of server, store, agents, mail and handoffs, and what needs a person."
     examples = f"""examples:
   nexus status
@@ -92,7 +92,7 @@ def _counts(counted: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counted.items())
 
 
-def _attention(found: Iterable[tuple[AttentionKind, Found]]) -> Iterator[str]:
+def _attention(found: Iterable[tuple[AttentionKind, Items]]) -> Iterator[str]:
     """Yield what needs a person, with the command that shows it."""
     for kind, these in found:
         if kind.command:

@@ -11,9 +11,9 @@ from django.core.management.base import CommandParser
 
 from nexus.compat.nexus3 import importing as nexus3
 from nexus.compat.nexus3.source import Nexus3Home
-from nexus.compat.okto.importing import Import, counts, without_place
+from nexus.compat.okto.importing import OktoImport, counts, without_place
 from nexus.compat.okto.source import NOTHING, opened, owner
-from nexus.core.cli import Group, NexusCommand
+from nexus.core.cli import CommandGroup, NexusCommand
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import store
 from nexus.core.operations.caller import LOCAL_OPERATOR
@@ -25,7 +25,7 @@ BESIDE_A_HUB = 10_000  # rows, that are imported within the time that other writ
 
 
 class Command(NexusCommand):
-    group = Group.STORE
+    group = CommandGroup.STORE
     help = (
         "Import the store of another system.\n\n"
         "okto: the home of okto-nexus 0.0.1 to 0.3.1, with workspaces, agents and their keys, permissions, channels,\n"
@@ -65,12 +65,12 @@ exit codes: 0 imported, or shown; 1 nothing was imported; 130 interrupted, nothi
             if not self._agreed(options, may_wait=sum(found.values()) <= BESIDE_A_HUB):
                 return
             store().prepare()
-            importing = Import(source, operator=LOCAL_OPERATOR, progress=Bar(self.stderr, "import"))
+            importing = OktoImport(source, operator=LOCAL_OPERATOR, progress=Bar(self.stderr, "import"))
             importing.run()
         self._done(found, importing.new, importing.unmoved, options)
 
     def _nexus3(self, path: Path, options: Mapping[str, Any]) -> None:
-        importing = nexus3.Import(Nexus3Home(path), operator=LOCAL_OPERATOR, progress=Bar(self.stderr, "import"))
+        importing = nexus3.Nexus3Import(Nexus3Home(path), operator=LOCAL_OPERATOR, progress=Bar(self.stderr, "import"))
         if not self._shown(importing.found, importing.unmoved, options) or not self._agreed(options):
             return
         store().prepare()

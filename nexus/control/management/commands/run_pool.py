@@ -21,7 +21,7 @@ from nexus.control.runners import telemetry
 from nexus.control.runners_file import LABEL_PATTERN, runners
 from nexus.control.worker.execution import to_hub
 from nexus.control.worker.scheduling import Worker
-from nexus.core.cli import Group, NexusCommand
+from nexus.core.cli import CommandGroup, NexusCommand
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import store
 from nexus.core.guardian import kill_all
@@ -33,7 +33,7 @@ GRACE_SECONDS = 5.0  # for what is left of the agents' processes to end
 
 
 class Command(NexusCommand):
-    group = Group.HUB
+    group = CommandGroup.HUB
     help = "Run agents of the pool on this machine, beside the hubs, over PostgreSQL. A hub runs others by itself."
     examples = """examples:
   nexus run-pool --labels gpu,linux --max-agents 8

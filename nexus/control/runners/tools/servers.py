@@ -29,7 +29,7 @@ from nexus.control.models import Role
 from nexus.control.permissions.rules import Action, Kind, Verdict
 from nexus.control.runners import processes, sandbox
 from nexus.control.runners.base import SHORTEST_SECRET, RunnerFailed, Scene, Secrets, in_share, secret_values
-from nexus.control.runners.processes import Lines, Overdone
+from nexus.control.runners.processes import OutputLines, Overdone
 from nexus.control.runners.tools.catalog import Tool, decided
 from nexus.control.runners.tools.files import ToolFailed
 from nexus.control.runners_file import McpServer, Model
@@ -134,7 +134,7 @@ async def _session(program: processes.Running) -> AsyncIterator[ClientSession]:
 
 async def _receive(stdout: StreamReader, answers: ObjectSendStream[SessionMessage | Exception]) -> None:
     """Pass on a server's messages, until its output ends or exceeds a limit; the session then ends."""
-    lines, nonsense = Lines(stdout, longest=LONGEST_LINE, structure=MOST_STRUCTURE, most=MOST_BYTES), 0
+    lines, nonsense = OutputLines(stdout, longest=LONGEST_LINE, structure=MOST_STRUCTURE, most=MOST_BYTES), 0
     async with answers:
         with suppress(Overdone, ConnectionError):
             while nonsense <= MOST_NONSENSE and (line := await lines.next()) is not None:

@@ -260,7 +260,7 @@ _lock = threading.Lock()
 _listener: _Listener | None = None
 
 
-class Watch:
+class CommitWatch:
     """One task's watch for commits, over the process's listener."""
 
     def __init__(self, listener: _Listener) -> None:
@@ -275,9 +275,9 @@ class Watch:
         """Do nothing: the listener goes on, because others may watch."""
 
 
-def watch() -> Watch:
+def watch() -> CommitWatch:
     """Begin to watch; the first watch of a process starts its listener."""
     global _listener
     with _lock:
         _listener = _listener or _Listener()
-        return Watch(_listener)
+        return CommitWatch(_listener)

@@ -213,7 +213,7 @@ def snapshot() -> Iterator[None]:
         yield
 
 
-def watch(model: type[Model]) -> postgres_connection.Watch:
+def watch(model: type[Model]) -> postgres_connection.CommitWatch:
     """Begin to watch for commits, with this process's one listener, which the first watch starts."""
     return postgres_connection.watch()
 

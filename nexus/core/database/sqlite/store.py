@@ -209,7 +209,7 @@ def exclusive_lock(kind: str) -> ExclusiveLock | None:
     return ExclusiveLock(lock)
 
 
-class Watch:
+class CommitWatch:
     """A watch for rows of a model that another connection committed, over a connection of its own."""
 
     def __init__(self, model: type[Model]) -> None:
@@ -238,9 +238,9 @@ class Watch:
             return None
 
 
-def watch(model: type[Model]) -> Watch:
+def watch(model: type[Model]) -> CommitWatch:
     """Begin to watch for commits that add rows to `model`."""
-    return Watch(model)
+    return CommitWatch(model)
 
 
 try:

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from nexus.core.cli import Group
+from nexus.core.cli import CommandGroup
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.processes import CHUNK, NEUTRAL, environment, run
 from nexus.core.verbs import Verb, VerbsCommand, time
@@ -20,7 +20,7 @@ GH_SECONDS = 10
 
 
 class Command(VerbsCommand):
-    group = Group.CLIENTS
+    group = CommandGroup.CLIENTS
     help = "Connect GitHub and GitLab, whose issues become handoffs, and git remotes for finished work."
 
     def verbs(self) -> Sequence[Verb]:

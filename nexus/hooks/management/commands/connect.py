@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from django.core.management.base import CommandParser
 
 from nexus.core.apps import mcp_servers
-from nexus.core.cli import Group, NexusCommand, table
+from nexus.core.cli import CommandGroup, NexusCommand, table
 from nexus.core.clients import APP_DATA, CLIENTS
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.hooks import client_commands, client_entries, client_files
@@ -29,7 +29,7 @@ from nexus.hooks.client_entries import KEY_VARIABLE
 class Command(NexusCommand):
     """Write the entry, or print it if no file is known."""
 
-    group = Group.CLIENTS
+    group = CommandGroup.CLIENTS
     help = "Write Nexus into a coding client's MCP configuration. Shows the change first, asks, and keeps a backup."
     examples = (
         "examples:\n"

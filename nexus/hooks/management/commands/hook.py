@@ -8,7 +8,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from coordination.models import Agent
-from nexus.core.cli import Group, NexusCommand
+from nexus.core.cli import CommandGroup, NexusCommand
 from nexus.core.clients import HOOKED
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import store
@@ -31,7 +31,7 @@ class Command(NexusCommand):
     """The installation of hooks. Calls by a harness never come here: `nexus.hooks.entry` answers them before Django
     starts."""
 
-    group = Group.CLIENTS
+    group = CommandGroup.CLIENTS
     help = (
         "Notify an agent of its mail during its turns, and install this hook in its client.\n"
         "A coding client calls it at SessionStart, UserPromptSubmit, PostToolUse and Stop, with JSON on stdin.\n"

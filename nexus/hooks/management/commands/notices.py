@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nexus.core.cli import Group
+from nexus.core.cli import CommandGroup
 from nexus.core.verbs import Option, Verb, VerbsCommand, named, time
 from nexus.hooks import notices
 
 
 class Command(VerbsCommand):
-    group = Group.TEAM
+    group = CommandGroup.TEAM
     help = "Hear on your phone, by mail or on your desktop what needs a person."
 
     def verbs(self) -> Sequence[Verb]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nexus.core.cli import Group
+from nexus.core.cli import CommandGroup
 from nexus.core.verbs import Option, Verb, VerbsCommand, time
 
 
 class Command(VerbsCommand):
-    group = Group.CLIENTS
+    group = CommandGroup.CLIENTS
     help = "Register addresses to which a running hub sends signed events."
 
     def verbs(self) -> Sequence[Verb]:

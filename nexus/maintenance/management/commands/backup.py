@@ -8,14 +8,14 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from nexus.core.cli import Group, NexusCommand
+from nexus.core.cli import CommandGroup, NexusCommand
 from nexus.core.config import CoreSettings
 from nexus.core.progress import Bar
 from nexus.maintenance import backup
 
 
 class Command(NexusCommand):
-    group = Group.STORE
+    group = CommandGroup.STORE
     help = (
         "Copy the state of the store at one moment, while agents continue to write. The copy is checked (integrity,\n"
         "references, row counts, schema) before it gets its name; it never overwrites a file.\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from nexus.core.cli import Group, NexusCommand
+from nexus.core.cli import CommandGroup, NexusCommand
 from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import NexusError
 from nexus.core.progress import Bar
@@ -19,7 +19,7 @@ HEALTHY, FINDINGS, UNEXAMINED = 0, 1, 2
 
 
 class Command(NexusCommand):
-    group = Group.STORE
+    group = CommandGroup.STORE
     help = (
         "Examine the store and its home; with --fix, make the repairs that are safe. It looks at: "
         + ", ".join([*doctor.HOME_CHECKS, *doctor.ROW_CHECKS, *doctor.left_out()])

@@ -9,13 +9,13 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from coordination.services.workspaces import locate
-from nexus.core.cli import Group, NexusCommand
+from nexus.core.cli import CommandGroup, NexusCommand
 from nexus.core.database.store import store
 from nexus.maintenance import history, store_file
 
 
 class Command(NexusCommand):
-    group = Group.STORE
+    group = CommandGroup.STORE
     help = (
         "Write one workspace's history as NDJSON. That is the workspace, the agents concerned, sessions, tasks,\n"
         "channels, messages, deliveries, handoffs, artifacts and events, at one moment, in a fixed order.\n"

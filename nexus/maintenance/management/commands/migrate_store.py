@@ -7,14 +7,14 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from nexus.core.cli import Group, NexusCommand
+from nexus.core.cli import CommandGroup, NexusCommand
 from nexus.core.config import CoreSettings, parse
 from nexus.core.progress import Bar
 from nexus.maintenance.transfer import transfer
 
 
 class Command(NexusCommand):
-    group = Group.STORE
+    group = CommandGroup.STORE
     help = (
         "Copy the whole store from SQLite to PostgreSQL, or back. Every row is copied unchanged, with ids, keys and\n"
         "operators' accounts. Then every table's rows are counted and every workspace's export is compared byte for\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from nexus.core.cli import EXIT_CODES, Group, OperatorCommand, size
+from nexus.core.cli import EXIT_CODES, CommandGroup, OperatorCommand, size
 from nexus.core.config import flag
 from nexus.core.operations.replies import Data
 from nexus.maintenance.retention import rules
@@ -17,7 +17,7 @@ BATCHES_A_CALL = 20  # per rule, between two lines of progress
 
 
 class Command(OperatorCommand):
-    group = Group.STORE
+    group = CommandGroup.STORE
     help = (
         "Delete events, acknowledged deliveries and closed sessions past their retention windows.\n"
         "The whole store is pruned, in short transactions beside running agents, the oldest events first. It never\n"

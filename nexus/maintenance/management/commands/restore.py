@@ -8,14 +8,14 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from nexus.core.cli import Group, NexusCommand
+from nexus.core.cli import CommandGroup, NexusCommand
 from nexus.core.config import CoreSettings
 from nexus.core.progress import Bar
 from nexus.maintenance import backup
 
 
 class Command(NexusCommand):
-    group = Group.STORE
+    group = CommandGroup.STORE
     help = (
         "Check a backup and replace the store with it, all of it or nothing. The former store is kept beside\n"
         "it as nexus.db.replaced-<time>. The next start migrates an older backup; a newer or too old one is refused.\n"

@@ -13,7 +13,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from nexus.core.cli import EXIT_CODES, Group, add_project_root
+from nexus.core.cli import EXIT_CODES, CommandGroup, add_project_root
 from nexus.core.clients import HOOKED, SUBAGENTS
 from nexus.core.config import flag
 from nexus.core.files import Change
@@ -70,7 +70,7 @@ class Setup:
 
 
 class Command(VerbsCommand):
-    group = Group.CLIENTS
+    group = CommandGroup.CLIENTS
     help = "List the catalog's agents, and install them in a coding client. Without a verb it lists them."
     examples = f"""examples:
   nexus planning

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from nexus.core.cli import EXIT_CODES, Group
+from nexus.core.cli import EXIT_CODES, CommandGroup
 from nexus.core.config import CoreSettings, without_password
 from nexus.core.database.store import store
 from nexus.core.operations.errors import invalid
@@ -25,7 +25,7 @@ from nexus.reservations.operations import MOST_IDS, MOST_PATHS
 
 class Command(VerbsCommand):
     toolset = "files"
-    group = Group.CLIENTS
+    group = CommandGroup.CLIENTS
     help = "Refuse commits and pushes of files that another agent holds. Without a verb it says what is installed."
     examples = f"""examples:
   nexus guard install
