@@ -44,7 +44,7 @@ def present(agent_id: str, workspace_id: str, moment: datetime) -> list[Present]
     return [{"agent_id": each.agent_id, "role": each.role} for each in agents]
 
 
-def waiting(agent_id: str, workspace_id: str, moment: datetime, caller: Caller) -> dict[str, Any]:
+def answers_to_join(agent_id: str, workspace_id: str, moment: datetime, caller: Caller) -> dict[str, Any]:
     """Return each app's part of the answer, by name."""
     parts = {name: part(agent_id, workspace_id, moment) for name, part in _parts.items()}
     returned = {name: gives_back(caller) for name, gives_back in _returns.items()}

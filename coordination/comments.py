@@ -88,7 +88,7 @@ def check_draft(comment: AbstractComment) -> None:
         raise NexusError(Code.INVALID_TRANSITION, "This comment was sent; write another one.")
 
 
-def answer(comment: AbstractComment, outcome: str, words: str) -> None:
+def store_answer(comment: AbstractComment, outcome: str, words: str) -> None:
     """Store what became of a comment, inside a transaction."""
     comment.outcome, comment.words, comment.answered_at = CommentOutcome(outcome), words, now()
     comment.save(update_fields=["outcome", "words", "answered_at"])

@@ -265,7 +265,7 @@ class WorkspaceField(forms.CharField):
 
     def clean(self, value: Any) -> Workspace | None:
         workspace_id = super().clean(value)
-        workspace = switcher.find(workspace_id)
+        workspace = switcher.find_workspace(workspace_id)
         if workspace_id and workspace is None:
             raise ValidationError("There is no such workspace. Choose one in the header.")
         return workspace

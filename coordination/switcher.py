@@ -55,12 +55,12 @@ def chosen(request: HttpRequest) -> Workspace | None:
     a request."""
     if not hasattr(request, "chosen_workspace"):
         in_url = "workspace" in request.GET and follows(request)
-        found = find(request.GET["workspace"] if in_url else request.COOKIES.get(COOKIE, ""))
+        found = find_workspace(request.GET["workspace"] if in_url else request.COOKIES.get(COOKIE, ""))
         request.chosen_workspace = found  # type: ignore[attr-defined]
     return request.chosen_workspace  # type: ignore[attr-defined, no-any-return]
 
 
-def find(workspace_id: str) -> Workspace | None:
+def find_workspace(workspace_id: str) -> Workspace | None:
     """Return the workspace of an id from a browser; None if there is none."""
     if not workspace_id or "\x00" in workspace_id:
         return None

@@ -210,7 +210,7 @@ def _known_checks(project: workspaces.ProjectDirectory) -> KnownChecks:
     review, problem = checks.review_of(project.workspace_id), None
     before = checks.checks_in(review) if review else {}
     try:
-        found = checks.read(project.root)
+        found = checks.read_checks(project.root)
     except NexusError as error:
         found, problem = None, error.message
     there = found.checks if found else {}

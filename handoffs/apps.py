@@ -35,7 +35,7 @@ class HandoffsConfig(NexusAppConfig):
         from coordination.services import agents
         from coordination.toolset import COORDINATION
         from handoffs import verification
-        from handoffs.debts import owed, verdicts
+        from handoffs.debts import handoff_debts, verdicts
         from handoffs.leases import LONGEST, renew, seconds
         from handoffs.models import Handoff
         from handoffs.selectors import naming
@@ -45,7 +45,7 @@ class HandoffsConfig(NexusAppConfig):
         agents.register_renewal("handoffs", renew)
         arrivals.register("handoffs", lambda *asked: import_module("handoffs.offers").offered(*asked))
         verification.register("handoff", lambda: import_module("handoffs.verdicts").HANDOFFS)
-        debts.register("handoff", owed)
+        debts.register("handoff", handoff_debts)
         debts.register("verdict", verdicts)
         receipts.register(naming)
         COORDINATION.administered_in("handoffs.administration")

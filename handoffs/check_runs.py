@@ -114,7 +114,7 @@ def of_results(runs: QuerySet[R]) -> Checked:
     return {"checks": rows, "checks_left_off": older} if older else {"checks": rows}
 
 
-def shown(runs: QuerySet[R]) -> dict[str, Any]:
+def summaries(runs: QuerySet[R]) -> dict[str, Any]:
     """Return what `handoffs/check_runs.html` shows of a work's results."""
     results = of_results(runs)
     checks = [
@@ -228,7 +228,7 @@ def put_off(run: AbstractCheckRun, why: str) -> None:
         _own(run).update(state=CheckState.WAITING, why=why, due_at=now() + RETRY)
 
 
-def settle(run: AbstractCheckRun, receipts: Sequence[CheckReceipt], facts: Facts) -> None:
+def settle_run(run: AbstractCheckRun, receipts: Sequence[CheckReceipt], facts: Facts) -> None:
     """Store the receipts; complete the work, ask its verifier, or give it back with what failed.
 
     Nothing happens where another process has the run, or the result got its verdict meanwhile.

@@ -108,7 +108,7 @@ class ProjectChecks(NamedTuple):
     digest: str
 
 
-def read(root: str) -> ProjectChecks:
+def read_checks(root: str) -> ProjectChecks:
     """Read the checks in a project's `nexus.toml`. Raises NOT_FOUND where it has no such file (a link or a pipe is
     none), and VALIDATION_ERROR."""
     content = beginning(os.path.join(root, FILE), LARGEST + 1)
@@ -174,11 +174,11 @@ def approved(workspace_id: str, root: str) -> Approved:
     """Return the checks of a project, if its file has them as an operator approved them. A project that never had
     approved checks and has no file has none.
 
-    Raises the errors of `read`, and VALIDATION_ERROR for checks that are not approved.
+    Raises the errors of `read_checks`, and VALIDATION_ERROR for checks that are not approved.
     """
     review = review_of(workspace_id)
     try:
-        found = read(root)
+        found = read_checks(root)
     except NexusError as error:
         if review is None and error.code == Code.NOT_FOUND:
             return Approved({}, error.message)
@@ -199,10 +199,11 @@ def approved(workspace_id: str, root: str) -> Approved:
 def approve(*, project_root: str, digest: str, operator: str) -> ProjectChecks:
     """Approve the checks of a project as they stand in its file. What waits for them is due at once.
 
-    Raises WORKSPACE_UNRESOLVED, the errors of `read`, and VALIDATION_ERROR where the file has another digest now.
+    Raises WORKSPACE_UNRESOLVED, the errors of `read_checks`, and VALIDATION_ERROR where the file has another digest
+    now.
     """
     project, moment = workspaces.locate(project_root), now()
-    found = read(project.root)
+    found = read_checks(project.root)
     if found.digest != digest:
         raise invalid(f"The checks of {FILE} are others now; look at them again: `nexus checks`.", field="digest")
     with write():

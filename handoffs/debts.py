@@ -18,7 +18,7 @@ from nexus.core.operations.caller import HUB_AGENT
 PATIENCE = timedelta(minutes=15)  # with an idle agent that owes work, before its creditor and operators learn of it
 
 
-def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
+def handoff_debts(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
     """Yield a debt for each handoff that an agent holds under a running lease."""
     rows = Handoff.objects.held().filter(lease_expires_at__gte=moment)
     if agents is not None:

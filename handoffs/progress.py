@@ -12,7 +12,7 @@ from handoffs import leases, lifecycle, remarks, selectors
 from handoffs.leases import expire
 from handoffs.models import HELD, Handoff
 from handoffs.notices import notify
-from handoffs.steps import By, changed_meanwhile, find, record, refresh_plan
+from handoffs.steps import By, changed_meanwhile, find_handoff, record, refresh_plan
 from handoffs.verification import require_text
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Slot, Update
@@ -58,7 +58,7 @@ def on_handoff(
     if moves_task:
         refresh_plan(project, handoff_id)
     with write(*(() if by.operator else (project.workspace_id, by.agent_id))):
-        yield find(project.workspace_id, handoff_id)
+        yield find_handoff(project.workspace_id, handoff_id)
         if not by.operator:
             agents.touch(by.agent_id, now())
 

@@ -48,7 +48,7 @@ def lost_claim(handoff: Handoff, agent_id: str, claim_epoch: int | None = None) 
     return lost
 
 
-def keep(handoff: Handoff, agent_id: str, kind: RemarkKind, text: str | None, moment: datetime) -> Stored:
+def add_remark(handoff: Handoff, agent_id: str, kind: RemarkKind, text: str | None, moment: datetime) -> Stored:
     """Add a remark, unless the handoff has the same one already. Call it inside a transaction."""
     there = Remark.objects.filter(handoff=handoff, kind=kind)
     if there.filter(agent_id=agent_id, text=text).exists():

@@ -268,7 +268,7 @@ def offered_by(agent_id: str, limit: int) -> list[Handoff]:
     return list(rows.only("title", "status", "claimed_by", "target").order_by("created_event_id")[:limit])
 
 
-def waiting(moment: datetime, limit: int, *, workspace_id: str | None = None) -> list[Handoff]:
+def open_handoffs(moment: datetime, limit: int, *, workspace_id: str | None = None) -> list[Handoff]:
     """Return the open handoffs, oldest first."""
     rows = Handoff.objects.in_state(HandoffStatus.OPEN, moment).defer("payload")
     if workspace_id:

@@ -35,7 +35,7 @@ from handoffs.models import (
     single_line,
     title_of,
 )
-from handoffs.steps import By, find, record, refresh_plan, settle, work
+from handoffs.steps import By, find_handoff, record, refresh_plan, settle_handoff, work
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Slot, Update, insert
 from nexus.core.database.store import store, write
@@ -212,7 +212,7 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str, lease_seconds: i
     lease = moment + timedelta(seconds=seconds)
     refresh_plan(project, handoff_id)
     with write(project.workspace_id, agent_id):
-        handoff = find(project.workspace_id, handoff_id)
+        handoff = find_handoff(project.workspace_id, handoff_id)
         if not selectors.eligible(handoff, agents_known.profile_of(agent_id), moment):
             raise NexusError(
                 HandoffCode.NOT_ELIGIBLE_TO_CLAIM,
@@ -278,7 +278,7 @@ def complete(
     text = opaque_text(result, "result")
     refresh_plan(project, handoff_id)
     with write(project.workspace_id, agent_id):
-        handoff = find(project.workspace_id, handoff_id)
+        handoff = find_handoff(project.workspace_id, handoff_id)
         submits = handoff.verifier is not None or checks.tests(handoff.acceptance_criteria)
         verb = "submit" if submits else "complete"
         try:
@@ -309,7 +309,7 @@ def finish(
     moment: datetime,
 ) -> None:
     """Store the result and offer what waited for it, inside the transaction."""
-    settle(handoff, status, moment, result=result)
+    settle_handoff(handoff, status, moment, result=result)
     if status == HandoffStatus.SUBMITTED:
         record(handoff, "submitted", agent_id, moment)
         if checks.tests(handoff.acceptance_criteria):
@@ -335,7 +335,7 @@ def _refused(
     handoff: Handoff, agent_id: str, refusal: NexusError, lost: remarks.LostClaim, result: str | None, moment: datetime
 ) -> NexusError:
     """Return the refusal of a former holder's result, inside the transaction. The result is kept as a remark."""
-    kept = remarks.keep(handoff, agent_id, RemarkKind.LATE_RESULT, result, moment)
+    kept = remarks.add_remark(handoff, agent_id, RemarkKind.LATE_RESULT, result, moment)
     if kept is remarks.Stored.NEW:
         record(handoff, "remarked", agent_id, moment)
     return remarks.explained(refusal, handoff, agent_id, lost, moment, kept)
@@ -349,7 +349,7 @@ def reject(handoff_id: str, by: By, reason: str | None) -> list[str]:
     with progress.on_handoff(handoff_id, by, reason=reason, expires=False, moves_task=True) as handoff:
         moment = now()
         status = progress.next_status("reject", handoff, by, moment)
-        settle(handoff, status, moment, rejected_reason=reason)
+        settle_handoff(handoff, status, moment, rejected_reason=reason)
         record(handoff, "rejected", by.agent_id, moment, reason=reason)
         if handoff.task_key is not None and handoff.claimed_by is not None:
             project = workspaces.directory_of(handoff.workspace)
@@ -366,7 +366,7 @@ def cancel(handoff_id: str, by: By, reason: str | None) -> None:
     with progress.on_handoff(handoff_id, by, reason=reason) as handoff:
         moment = now()
         parts = {lifecycle.Party.OPERATOR} if by.operator else selectors.parts(handoff, by.agent_id)
-        settle(handoff, lifecycle.step("cancel", handoff.status, parts), moment)
+        settle_handoff(handoff, lifecycle.step("cancel", handoff.status, parts), moment)
         record(handoff, "cancelled", by.actor, moment, reason=reason, **by.event_fields)
 
 
@@ -377,7 +377,7 @@ def get(*, project_root: str, handoff_id: str, agent_id: str) -> Handoff:
     """
     project = workspaces.locate(project_root)
     record_expiries(project.workspace_id)
-    handoff = selectors.with_current_status(find(project.workspace_id, handoff_id), now())
+    handoff = selectors.with_current_status(find_handoff(project.workspace_id, handoff_id), now())
     if agent_id != handoff.claimed_by and not selectors.visible(handoff, agents_known.profile_of(agent_id), now()):
         raise NexusError(Code.NOT_OWNER, "This handoff is not visible to you.", {"handoff_id": handoff_id})
     return handoff

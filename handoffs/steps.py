@@ -91,7 +91,7 @@ def _carries_task(handoff_id: str) -> bool:
     return row[0] is not None
 
 
-def find(workspace_id: str, handoff_id: str) -> Handoff:
+def find_handoff(workspace_id: str, handoff_id: str) -> Handoff:
     handoff = _by_id.first(handoff_id=handoff_id)
     if handoff is None:
         raise not_found("handoff", handoff_id)
@@ -100,7 +100,7 @@ def find(workspace_id: str, handoff_id: str) -> Handoff:
     return handoff
 
 
-def settle(
+def settle_handoff(
     handoff: Handoff,
     status: str,
     moment: datetime,

@@ -83,8 +83,8 @@ class HandoffKind(WorkKind[CheckRun, Handoff]):
         if not _reclaim(handoff_id=work.handoff_id, until=work.lease_expires_at, moment=moment):
             raise changed_meanwhile()
         work.claim_epoch += 1
-        remarks.keep(work, doer, RemarkKind.RESULT, work.result, moment)
-        remarks.keep(work, by.agent_id, RemarkKind.RETURNED, reasons, moment)
+        remarks.add_remark(work, doer, RemarkKind.RESULT, work.result, moment)
+        remarks.add_remark(work, by.agent_id, RemarkKind.RETURNED, reasons, moment)
         about: dict[str, str | int] = {"claimed_by": doer, "claim_epoch": work.claim_epoch, "reason": reasons}
         record(work, "returned", by.actor, moment, **about, **by.event_fields)
 

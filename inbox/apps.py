@@ -25,7 +25,7 @@ class InboxConfig(NexusAppConfig):
         from inbox.config import InboxSettings
         from inbox.lifecycle import MAX_LEASE_SECONDS
         from inbox.models import Delivery, DeliveryStatus
-        from inbox.selectors import lane_sizes, owed
+        from inbox.selectors import delivery_debts, lane_sizes
 
         overlong.register(
             "deliveries",
@@ -33,6 +33,6 @@ class InboxConfig(NexusAppConfig):
             "lease_expires_at",
             lambda: max(MAX_LEASE_SECONDS, InboxSettings.current().inbox_lease_ttl_seconds),
         )
-        debts.register("message", owed)
+        debts.register("message", delivery_debts)
         arrivals.register("mail", lambda agent_id, workspace_id, moment: lane_sizes(agent_id, moment))
         super().ready()

@@ -33,6 +33,6 @@ class MailFilters(WorkspaceFilters):
     def __init__(self, data: QueryDict) -> None:
         super().__init__(data)
         # before the form is checked, because its choices are part of the check
-        workspace = switcher.find(data.get("workspace", ""))
+        workspace = switcher.find_workspace(data.get("workspace", ""))
         channels = Channel.objects.filter(workspace=workspace).order_by("name")[:100] if workspace else []
         offer(self.fields["channel"], [("", "All channels"), *((row.pk, plain(row)) for row in channels)])

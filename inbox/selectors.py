@@ -145,7 +145,7 @@ def deliveries_of(message_id: str) -> tuple[Message, list[Delivery]]:
 MOST = 1_000
 
 
-def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
+def delivery_debts(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
     """Yield a debt for each delivery in flight, also with an expired lease: it is delivered again, and parked in the
     end."""
     # By their status, and not through all that was sent.

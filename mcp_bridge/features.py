@@ -65,7 +65,7 @@ def agent_of(choice: Choice, uri: str) -> tuple[AgentResource, str] | None:
     return next(((resource, agent_id) for resource in every if (agent_id := resource.agent(uri))), None)
 
 
-async def read(choice: Choice, uri: str, caller: Caller) -> ReadResourceResult:
+async def read_resource(choice: Choice, uri: str, caller: Caller) -> ReadResourceResult:
     """Return a resource's content. Raises an MCP error for an unknown one, and for another agent's."""
     for page in (page for toolset in choice for page in toolset.references):
         if page.uri == uri:

@@ -216,7 +216,7 @@ def build_server(
         return ListResourceTemplatesResult(resource_templates=features.templates(choices.of(ctx)))
 
     async def read_resource(ctx: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
-        return await features.read(choices.of(ctx), str(params.uri), caller_of(ctx))
+        return await features.read_resource(choices.of(ctx), str(params.uri), caller_of(ctx))
 
     async def list_prompts(ctx: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:
         return ListPromptsResult(prompts=features.prompts(choices.of(ctx)))

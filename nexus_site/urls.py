@@ -21,7 +21,7 @@ from rest_framework.request import Request
 from nexus.core.apps import nexus_apps
 from nexus.core.operations.replies import ok
 from nexus.core.rest.viewsets import operation
-from nexus.hooks.views import answer
+from nexus.hooks.views import notice_link
 from nexus_site.serving import health
 
 
@@ -68,7 +68,7 @@ urlpatterns = [
     path("api/v1", api_root),
     path("api/v1/", include(api)),
     path("", RedirectView.as_view(url="/admin/")),
-    path("answer/<str:token>", answer),
+    path("answer/<str:token>", notice_link),
     path("admin/", admin.site.urls),
 ]
 

@@ -95,7 +95,7 @@ class EventPage:
     more: bool
 
 
-def read(caller: Caller, filters: Filters, cursor: int) -> EventPage:
+def read_events(caller: Caller, filters: Filters, cursor: int) -> EventPage:
     """Return the next events after `cursor` that pass the filters and that the caller may see; an operator sees all."""
     matching = Event.objects.filter(event_id__gt=cursor, **{f"{name}__in": v for name, v in filters.columns().items()})
     head = newest_event_id()  # bounds the scan: events committed meanwhile belong to the next page
@@ -155,4 +155,4 @@ class Follower:
                     yield None
 
     def _look(self) -> EventPage:
-        return read(self.identify(), self.filters, self.cursor)
+        return read_events(self.identify(), self.filters, self.cursor)

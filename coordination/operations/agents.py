@@ -103,7 +103,7 @@ def join(p: Join, caller: Caller) -> JoinedTeam:
     remember(caller.connection, Joined(p.agent_id, workspace.root_realpath, session.session_id))
     moment = now()
     owed = debts.owed_by(p.agent_id)
-    waiting = arrivals.waiting(p.agent_id, workspace.workspace_id, moment, caller)
+    waiting = arrivals.answers_to_join(p.agent_id, workspace.workspace_id, moment, caller)
     return {
         "agent_id": p.agent_id,
         "workspace_id": workspace.workspace_id,

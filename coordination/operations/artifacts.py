@@ -167,7 +167,7 @@ class ArtifactRef(Params):
 @operation(ArtifactRef, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
 def artifact_read(p: ArtifactRef, caller: Caller) -> ReadArtifact:
     """Get any artifact of any workspace, as an operator: its content if inline, else its path."""
-    artifact = artifacts.find(artifact_id=p.artifact_id)
+    artifact = artifacts.find_artifact(artifact_id=p.artifact_id)
     read: ReadArtifact = {**_described(artifact)}  # type: ignore[typeddict-item]  # which holds no content
     if artifact.stored != "path":
         read["content"] = artifact.content

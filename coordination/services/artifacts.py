@@ -103,7 +103,7 @@ def get(*, project_root: str, artifact_id: str) -> Artifact:
     return artifact
 
 
-def find(*, artifact_id: str) -> Artifact:
+def find_artifact(*, artifact_id: str) -> Artifact:
     """Return one artifact of any workspace. Raises NOT_FOUND."""
     artifact = Artifact.objects.filter(pk=artifact_id).select_related("workspace").first()
     if artifact is None:

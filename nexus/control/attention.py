@@ -159,7 +159,7 @@ def _held_agents(picture: Picture, each: int) -> Items:
 
 def _for_review(picture: Picture, each: int) -> Items:
     """Find finished work, in the order of the page Review."""
-    rows = reviews.waiting(_of_worktrees(picture))
+    rows = reviews.waiting_for_review(_of_worktrees(picture))
     needs = [
         AttentionItem(
             f"{found.row.agent.agent_id} finished {found.handoff.title if found.handoff else found.row.branch}",

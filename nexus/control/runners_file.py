@@ -276,7 +276,7 @@ def runners() -> Runners:
     """
     path = CoreSettings.current().home / FILE
     try:
-        known = _read_well[path] = read(path)
+        known = _read_well[path] = read_runners(path)
     except NexusError:
         if path not in _read_well:
             raise
@@ -287,7 +287,7 @@ def runners() -> Runners:
 def problem() -> str:
     """Return what is wrong with the file of this home now, and which runners hold meanwhile; empty if it is valid."""
     try:
-        read(CoreSettings.current().home / FILE)
+        read_runners(CoreSettings.current().home / FILE)
     except NexusError as error:
         return f"{error.message} A server that runs goes on with what the file said before; none starts."
     return ""
@@ -298,7 +298,7 @@ def remarks() -> str:
     return problem() or runners().remark
 
 
-def read(path: Path) -> Runners:
+def read_runners(path: Path) -> Runners:
     """Return the runners in a file. Raises CONFIG_ERROR, which names what to change."""
     try:
         stamp = path.stat()
@@ -322,7 +322,7 @@ def changed_at() -> datetime | None:
 def start_programs() -> bool:
     """Return whether a turn may start a program, by the file; unknown, and therefore true, if the file is invalid."""
     try:
-        known = read(CoreSettings.current().home / FILE)
+        known = read_runners(CoreSettings.current().home / FILE)
         return any(not isinstance(runner, Rehearsal) for runner in known.by_name.values())
     except NexusError:
         return True

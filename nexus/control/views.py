@@ -374,7 +374,7 @@ def review(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
         done = operate(CONTROL, request, "pool_add_comment", "", form, **named, **form.given())
         if done["ok"]:
             return redirect(f"{reverse('admin:pool_review', args=[row.agent.pk])}#{done['data']['comment_id']}")
-    changes = difference.read(answer["diff"], answer["changes"]) if answer else None
+    changes = difference.read_diff(answer["diff"], answer["changes"]) if answer else None
     comments, older = reviewing.comments(row)
     if changes:
         _put_below(changes, [each for each in comments if each.content == answer["seen"]])

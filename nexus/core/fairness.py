@@ -218,7 +218,7 @@ def current() -> CallSlot | None:
     return slot if slot is not None and slot.is_here and slot.held else None
 
 
-def begin(slot: CallSlot) -> None:
+def hold(slot: CallSlot) -> None:
     """Make this the slot of the running task."""
     _current.set(slot)
 

@@ -79,7 +79,7 @@ def open_file(path: str, at: int | None = None) -> BufferedReader:
     return os.fdopen(opened, "rb")
 
 
-def read(path: str, at: int | None = None, *, largest: int = LARGEST) -> bytes:
+def read_file(path: str, at: int | None = None, *, largest: int = LARGEST) -> bytes:
     """Return the content of a regular file. EFBIG if it is larger than `largest` bytes."""
     with open_file(path, at) as opened:
         content = opened.read(largest + 1)

@@ -109,7 +109,7 @@ def _marks(file: ChangedFile) -> list[str]:
     return [f"new mode {file['new_mode']}" if old == new else f"index {old}..{new}"]
 
 
-def shown(diff: str, changed: Sequence[ChangedFile], cut: bool) -> tuple[str, list[ChangedFile]]:
+def within_bounds(diff: str, changed: Sequence[ChangedFile], cut: bool) -> tuple[str, list[ChangedFile]]:
     """Return a diff and its files, with whether the diff shows all of each. If it or their list is `cut`, what nobody
     could read is left out. Raises Mismatch."""
     if cut:

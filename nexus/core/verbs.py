@@ -217,7 +217,7 @@ class VerbsCommand(OperatorCommand):
         return 1 if refused else 0
 
 
-def named(name: str, help: str) -> Callable[[CommandParser], None]:
+def name_argument(name: str, help: str) -> Callable[[CommandParser], None]:
     """Return the arguments of a verb that takes one name."""
     return partial(_add_name, name=name, help=help)
 

@@ -91,7 +91,7 @@ PAGES = (
     Page(
         "find",
         "find/",
-        search.find,
+        search.search_page,
         "Search",
         "search",
         "More",

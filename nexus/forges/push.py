@@ -61,13 +61,13 @@ def approved(issue: ForgeIssue, tree: Tree | None) -> str | None:
     by_person = entries.exclude(state=MergeState.WITHDRAWN).exclude(queued_by__in=Agent.everyone.values("pk"))
     entry = by_person.order_by("-merge_id").first()
     if entry is None:
-        return kept(issue.handoff)
+        return stored(issue.handoff)
     since = Event.objects.filter(handoff_id=issue.handoff_id, type="handoff.submitted", created_at__gt=entry.queued_at)
     by_agent = since.exclude(actor_agent_id=OPERATOR_AGENT)  # who took it over approves it with the submission
-    return kept(issue.handoff) if by_agent.exists() else entry.commit
+    return stored(issue.handoff) if by_agent.exists() else entry.commit
 
 
-def kept(handoff: Handoff) -> str | None:
+def stored(handoff: Handoff) -> str | None:
     """Return the commit that was recorded when the result of a handoff's claim was submitted."""
     event = Event.objects.filter(handoff_id=handoff.pk, type=KEPT).order_by("-event_id").first()
     if event is None or event.payload["claim_epoch"] != handoff.claim_epoch:

@@ -44,7 +44,7 @@ def push(origin: git.Origin, commit: str, branch: str, remote: str) -> None:
     )
 
 
-def look(
+def compare(
     root: str, remote: str, branch: str | None, old: str, heads: Sequence[str], *, is_fresh: bool
 ) -> Watched | None:
     """Compare a branch of the remote, by default that of its HEAD, with its commit at the last look, and with heads of

@@ -130,7 +130,7 @@ class Rounds(BackgroundWork[ForgeStep, StepResult]):
 def take_now(forge_id: str, number: int, operator: str) -> ForgeIssue:
     """Ask a forge for one issue, and take it. Raises NOT_FOUND, CONFIG_ERROR where the forge fails, and the errors of a
     new handoff."""
-    forge = services.find(forge_id)
+    forge = services.find_forge(forge_id)
     if forge.kind == ForgeKind.GIT:
         raise not_found("open issue", f"#{number}")
     try:
@@ -171,7 +171,7 @@ def _push_or_look(step: ForgeStep, found: StepResult) -> None:
     forge, issue = step.forge, step.issue
     if issue is None:
         root = forge.workspace.root_realpath
-        found.watched = remotes.look(root, forge.url, forge.base, forge.etag, step.heads, is_fresh=step.is_fresh)
+        found.watched = remotes.compare(root, forge.url, forge.base, forge.etag, step.heads, is_fresh=step.is_fresh)
     elif issue.published_at is not None and not issue.ended:
         try:
             found.pushed, commit = _push(step, issue, forge.url, found.columns)

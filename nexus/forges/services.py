@@ -151,13 +151,13 @@ def _is_name(part: str) -> bool:
 def disconnect(*, forge_id: str, operator: str) -> Forge:
     """Forget a repository and its token. Its handoffs stay. Raises NOT_FOUND."""
     with write():
-        row = find(forge_id)
+        row = find_forge(forge_id)
         Forge.objects.filter(pk=forge_id).delete()
         audit.record(operator, "forge.disconnected", now(), forge_id=forge_id, repository=row.repository)
     return row
 
 
-def find(forge_id: str) -> Forge:
+def find_forge(forge_id: str) -> Forge:
     """Return a connected repository. Raises NOT_FOUND."""
     row = Forge.objects.filter(pk=forge_id).select_related("workspace").first()
     if row is None:

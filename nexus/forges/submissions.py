@@ -21,7 +21,7 @@ from nexus.core.background_work import BackgroundWork
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.forges.models import STREAM, ForgeKind
-from nexus.forges.push import KEPT, is_of, kept
+from nexus.forges.push import KEPT, is_of, stored
 
 MOST_DUE = 100  # handoffs looked at in one round
 # Until a worktree is tried again that others read, or where git failed, or that is of another repository.
@@ -75,7 +75,7 @@ class Submissions(BackgroundWork[Submission, "str | None"]):
             return False
         with write():
             asked = {"pk": handoff.pk, "claim_epoch": handoff.claim_epoch, "status__in": DONE}
-            if Handoff.objects.filter(**asked).exists() and kept(handoff) is None:  # else it was returned meanwhile
+            if Handoff.objects.filter(**asked).exists() and stored(handoff) is None:  # else it was returned meanwhile
                 emit(
                     workspace_id=handoff.workspace_id,
                     stream=STREAM,

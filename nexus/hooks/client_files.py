@@ -57,7 +57,7 @@ def read(file: Path) -> str | None:
     """Return a file's text, None if there is no file. Raises CONFIG_ERROR, also for a link: `client_entries.locate`
     followed those of the user."""
     with _refusing(file, "read"), contextlib.suppress(FileNotFoundError):
-        return foreign_files.read(str(file)).decode("utf-8")
+        return foreign_files.read_file(str(file)).decode("utf-8")
     return None
 
 

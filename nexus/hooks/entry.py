@@ -39,7 +39,7 @@ def main(configure: Configure, ask: Ask) -> None:
         with time_limit(TIME_LIMIT_SECONDS):
             settings, arguments = configure()
             text = "" if sys.stdin.isatty() else sys.stdin.read()
-            call = harness.read(arguments, os.environ, text)
+            call = harness.parse_call(arguments, os.environ, text)
             sys.stdout.write(respond(settings, call, ask))
             sys.stdout.flush()
     except Exception as error:

@@ -150,7 +150,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def read(arguments: Sequence[str], environ: Mapping[str, str], text: str) -> HookCall:
+def parse_call(arguments: Sequence[str], environ: Mapping[str, str], text: str) -> HookCall:
     """Parse a call. Raises ValueError for an unknown option, or input that is not a JSON object."""
     parser = _Parser(add_help=False, allow_abbrev=False)
     add_options(parser)

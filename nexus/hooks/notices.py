@@ -98,20 +98,20 @@ def add(
 def remove(*, notice_id: str, operator: str) -> None:
     """Remove an address; the links that were sent to it answer nothing any more. Raises NOT_FOUND."""
     with write():
-        find(notice_id).delete()
+        find_address(notice_id).delete()
         audit.record(operator, "notice.removed", now(), notice_id=notice_id)
 
 
 def request_test(*, notice_id: str) -> NoticeAddress:
     """Have the hub send a test to an address, whatever the hour, and end its pause. Raises NOT_FOUND."""
     with write():
-        row = find(notice_id)
+        row = find_address(notice_id)
         NoticeAddress.objects.filter(pk=notice_id).update(test_requested=True, next_attempt_at=None)
         row.refresh_from_db()
     return row
 
 
-def find(notice_id: str) -> NoticeAddress:
+def find_address(notice_id: str) -> NoticeAddress:
     """Return an address. Raises NOT_FOUND."""
     row = NoticeAddress.objects.filter(pk=notice_id).first()
     if row is None:
@@ -277,7 +277,7 @@ class Notices(BackgroundWork[Notice, NoticeResult]):
         return NoticeResult(why)
 
     def settle(self, item: Notice, outcome: NoticeResult) -> bool:
-        settle(item, outcome)
+        settle_notice(item, outcome)
         self.looked = None
         return False
 
@@ -286,7 +286,7 @@ LOOK = timedelta(seconds=LOOK_SECONDS)
 NOTICES = Notices()
 
 
-def settle(notice: Notice, outcome: NoticeResult) -> None:
+def settle_notice(notice: Notice, outcome: NoticeResult) -> None:
     """Store the outcome of an attempt. A failure pauses the address, longer after each in a row."""
     moment = now()
     with write():

@@ -88,7 +88,7 @@ def notice(request: HttpRequest, notice_id: str) -> HttpResponse:
 
 @csrf_exempt  # the link is the right to act; no cookie is
 @never_cache
-def answer(request: HttpRequest, token: str) -> HttpResponse:
+def notice_link(request: HttpRequest, token: str) -> HttpResponse:
     """Show the item of a link in a notice, whole; POST acts on it. GET and HEAD change nothing.
 
     Nobody can guess a signature, so wrong links are not slowed down: that would keep out right ones behind the same

@@ -30,10 +30,10 @@ class PlanningConfig(NexusAppConfig):
     def ready(self) -> None:
         from coordination import debts
         from handoffs import steps, verification
-        from nexus.planning.selectors import owed, verdicts
+        from nexus.planning.selectors import task_debts, verdicts
 
         verification.register("task", lambda: import_module("nexus.planning.services.verdicts").TASKS)
-        debts.register("task", owed)
+        debts.register("task", task_debts)
         debts.register("task_verdict", verdicts)
         steps.register_work(lambda: import_module("nexus.planning.work"))
         super().ready()

@@ -15,7 +15,7 @@ from nexus.core.contributions import Action, AttentionItem, AttentionKind, Items
 from nexus.core.operations.parameters import whole_number
 from nexus.planning import monitoring, work
 from nexus.planning.models import STREAM, Issue, Plan, PlanComment, Task, TaskStatus
-from nexus.planning.selectors import owed
+from nexus.planning.selectors import task_debts
 
 AROUND = timedelta(minutes=1)  # ids of the log rise with time, except for events written at the same moment
 
@@ -27,7 +27,7 @@ def _left(picture: Picture, each: int) -> Items:
     gone.update(Agent.everyone.exclude(deleted_at=None).values_list("pk", flat=True))
     left = [
         debt
-        for debt in owed(None, picture.moment)
+        for debt in task_debts(None, picture.moment)
         if debt.agent_id in gone and debt.since <= picture.moment - PATIENCE and picture.includes(debt.workspace_id)
     ]
     shown = {debt.identifier: debt for debt in left[:each]}

@@ -146,5 +146,5 @@ class PlanCommentAnswer(OfPlanComment):
 )
 def plan_comment_answer(p: PlanCommentAnswer, caller: Caller) -> PlanCommentRow:
     """Say what became of a comment on a plan that was sent to you."""
-    found = comments.answer(agent_id=p.agent_id, comment_id=p.comment_id, outcome=p.outcome, words=p.words)
+    found = comments.answer_comment(agent_id=p.agent_id, comment_id=p.comment_id, outcome=p.outcome, words=p.words)
     return comment_row(found)

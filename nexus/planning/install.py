@@ -98,7 +98,7 @@ def plan(directory: Path, suffix: str, wanted: Mapping[str, str]) -> Plan:
 def _read(file: Path) -> str | None:
     """Return the text of a file; for one that is not regular, a text that is never ours; None where there is none."""
     try:
-        return foreign_files.read(str(file), largest=LARGEST).decode("utf-8", errors="replace")
+        return foreign_files.read_file(str(file), largest=LARGEST).decode("utf-8", errors="replace")
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -199,7 +199,7 @@ def artifacts(root: str, prefix: str | None) -> list[Artifact]:
         ]
 
 
-def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
+def task_debts(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
     """Yield a debt for each task in progress whose owner is one of the agents: the instance where one is named. What
     was submitted is left out: it waits for others."""
     rows = Task.objects.on_their_own(TaskStatus.IN_PROGRESS).filter(submitted_at=None)

@@ -63,7 +63,7 @@ class PlanState(NamedTuple):
         return [task for task in tasks if task.id in free]
 
 
-def read(directory: Directory) -> PlanState:
+def read_state(directory: Directory) -> PlanState:
     """Return the content of the files. Raises STATE_UNAVAILABLE."""
     plan, board = _object(directory.read(PLAN)), _object(directory.read(TASKS))
     return PlanState(

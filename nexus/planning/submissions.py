@@ -16,7 +16,7 @@ from nexus.planning.notices import emit_event
 KEPT = ("status", "claim_epoch", "begun_at", "submitted_at", "submitted_by", "updated_at")
 
 
-def keep(task: Task, moment: datetime) -> None:
+def store_status(task: Task, moment: datetime) -> None:
     """Store the status of a task and all that goes with it."""
     task.updated_at = moment
     task.save(update_fields=KEPT)
@@ -46,7 +46,7 @@ def enter(task: Task, status: str, moment: datetime) -> None:
     """Give a task another status, which is not stored yet. A submitted result is taken back."""
     leave(task)
     if status == TaskStatus.IN_PROGRESS:
-        begin(task, task.begun_at if task.status == status else moment)
+        reset_claims(task, task.begun_at if task.status == status else moment)
     task.status = status
 
 
@@ -54,14 +54,14 @@ def start(task: Task, actor: str | None, moment: datetime) -> None:
     """Begin a task anew for the agent that claimed its handoff, also one in progress."""
     leave(task)
     before = task.status
-    begin(task, moment)
+    reset_claims(task, moment)
     if before == TaskStatus.IN_PROGRESS:
-        keep(task, moment)
+        store_status(task, moment)
     else:
         set_status(task, TaskStatus.IN_PROGRESS, actor, moment)
 
 
-def begin(task: Task, since: datetime | None) -> None:
+def reset_claims(task: Task, since: datetime | None) -> None:
     """Let a task be begun anew, which is not stored yet: former claims on it are stale."""
     task.claim_epoch += 1
     task.begun_at = since
@@ -79,7 +79,7 @@ def leave(task: Task) -> None:
 def set_status(task: Task, status: str, actor: str | None, moment: datetime) -> None:
     """Set a status, append its event and report the tasks that became ready."""
     task.status = status
-    keep(task, moment)
+    store_status(task, moment)
     what = "task.completed" if status == TaskStatus.COMPLETED else "task.updated"
     emit_event(task.workspace_id, what, actor, moment, task=task, status=status)
     freed = selectors.waiting_for(task) if status == TaskStatus.COMPLETED else [task]
@@ -92,7 +92,7 @@ def submit(task: Task, doer: str | None, moment: datetime) -> None:
         task.status, task.begun_at = TaskStatus.IN_PROGRESS, None
         task.claim_epoch += 1
     task.submitted_at, task.submitted_by = moment, doer or task.held_by
-    keep(task, moment)
+    store_status(task, moment)
     emit_event(task.workspace_id, "task.submitted", doer, moment, task=task, claim_epoch=task.claim_epoch)
     _examine(task, moment)
 
@@ -101,7 +101,7 @@ def examine_again(task: Task, actor: str | None, moment: datetime) -> None:
     """Examine a submitted result anew: its checks or its verifier are others now."""
     task.check_runs.drop()
     task.claim_epoch += 1
-    keep(task, moment)
+    store_status(task, moment)
     if task.is_checked:
         _examine(task, moment)
     else:

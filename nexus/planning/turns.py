@@ -42,7 +42,7 @@ def _joined(*parts: str) -> str:
 def _start(what: HookEvent, directory: Directory) -> HookAnswer:
     from nexus.core.config import package_version  # slow to import
 
-    state = files.read(directory)
+    state = files.read_state(directory)
     with directory.locked(PATIENCE):
         runtime = {
             "teams_enabled": what.client not in ALONE,
@@ -60,7 +60,7 @@ def _start(what: HookEvent, directory: Directory) -> HookAnswer:
 
 def _message(what: HookEvent, directory: Directory) -> HookAnswer:
     said = carried_out(what, directory)
-    return HookAnswer(_joined(*said, brief.summary(files.read(directory), knowledge.index(directory))))
+    return HookAnswer(_joined(*said, brief.summary(files.read_state(directory), knowledge.index(directory))))
 
 
 def _spawn(what: HookEvent, directory: Directory) -> HookAnswer:
@@ -73,7 +73,7 @@ def _spawn(what: HookEvent, directory: Directory) -> HookAnswer:
     if not what.heard:
         return NOTHING
     busy = {entry["agent_id"] for entry in before if entry["status"] == tracker.RUNNING}
-    tasks = _tasks_of(files.read(directory), agent_type, agent_id, what.assignment, busy)
+    tasks = _tasks_of(files.read_state(directory), agent_type, agent_id, what.assignment, busy)
     known = brief.index(knowledge.index(directory))
     if len(tasks) != 1:
         return HookAnswer(_joined(brief.choice(tasks), known))
@@ -87,7 +87,7 @@ def _complete(what: HookEvent, directory: Directory) -> HookAnswer:
     with directory.locked(PATIENCE):
         entry = tracker.ended(directory, what.agent_type or "unknown", what.agent_id, what.message, what.client)
         sessions = tracker.agents(directory)
-    active = [task for task in files.read(directory).open if task.status == "in_progress"]
+    active = [task for task in files.read_state(directory).open if task.status == "in_progress"]
     own = [task for task in active if task.owner_agent_id == entry["agent_id"]]
     of_type = [task for task in active if task.owner == entry["agent_type"] and not task.owner_agent_id]
     alone = all((each["agent_type"], each["status"]) != (entry["agent_type"], tracker.RUNNING) for each in sessions)
@@ -146,12 +146,12 @@ def _end(what: HookEvent, directory: Directory) -> HookAnswer:
     with directory.locked(PATIENCE):
         directory.remove(RUNTIME)
         directory.remove(AGENTS)
-    return HookAnswer(warning=brief.unfinished(files.read(directory)))
+    return HookAnswer(warning=brief.unfinished(files.read_state(directory)))
 
 
 def _compact(what: HookEvent, directory: Directory) -> HookAnswer:
     with directory.locked(PATIENCE):
-        text = brief.snapshot(files.read(directory), knowledge.index(directory), tracker.agents(directory))
+        text = brief.snapshot(files.read_state(directory), knowledge.index(directory), tracker.agents(directory))
         if not what.heard:
             tracker.leave_note(directory, text)
     return HookAnswer(_joined(text)) if what.heard else NOTHING
@@ -216,7 +216,7 @@ def carried_out(what: HookEvent, directory: Directory) -> list[str]:
 
 
 def _decide(what: HookEvent, directory: Directory, found: TaggedText) -> str:
-    state = files.read(directory)
+    state = files.read_state(directory)
     if state.topic is None:
         raise ValueError("there is no active plan; plan_start begins one.")
     if not state.pending:

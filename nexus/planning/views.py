@@ -294,7 +294,7 @@ def task(request: HttpRequest, task_key: str) -> HttpResponse:
         problem=problem,
         handoffs=carried[:CARRIED],
         verifier=describe_verifier(row.verifier) if row.verifier else "",
-        **check_runs.shown(row.check_runs.all()),
+        **check_runs.summaries(row.check_runs.all()),
         claim=f"{row.task_key}.{row.claim_epoch}",
         standing=monitoring.standing(row) if row.closed_at is None else None,
         statuses=[(value, label) for value, label in StatusForm.base_fields["status"].choices if value != row.status],  # type: ignore[attr-defined]

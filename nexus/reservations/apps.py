@@ -41,10 +41,11 @@ class FilesConfig(NexusAppConfig):
             lambda agent_id, moment: import_module("nexus.reservations.services").renew(agent_id, moment),
         )
         debts.register(
-            "question", lambda agents, moment: import_module("nexus.reservations.attention").owed(agents, moment)
+            "question",
+            lambda agents, moment: import_module("nexus.reservations.attention").reservation_debts(agents, moment),
         )
         steps.register_reservations(lambda *asked: import_module("nexus.reservations.selectors").compared_with(*asked))
-        committed.connect(settle)
+        committed.connect(settle_with_claim)
         super().ready()
 
     def metrics(self) -> Iterable[Any]:
@@ -59,7 +60,7 @@ class FilesConfig(NexusAppConfig):
         yield gauge("nexus_file_reservations", "Reservations of files that are held.", "mode", by_mode)
 
 
-def settle(sender: object, event: Any, **_: object) -> None:
+def settle_with_claim(sender: object, event: Any, **_: object) -> None:
     """Record the end of reservations made for a handoff when its holder's claim ends, or another agent's begins. While
     the database is busy or away this is left to `record_ends`."""
     from django.db import OperationalError
@@ -68,4 +69,4 @@ def settle(sender: object, event: Any, **_: object) -> None:
 
     if event.handoff_id is not None and event.stream == STREAM and event.type not in GO_ON:
         with suppress(OperationalError):
-            import_module("nexus.reservations.services").settle(event.handoff_id)
+            import_module("nexus.reservations.services").settle_reservations(event.handoff_id)

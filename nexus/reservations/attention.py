@@ -22,7 +22,7 @@ from nexus.reservations.models import STREAM, Reservation
 def _unanswered_requests(picture: Picture, each: int) -> Items:
     """Find reservations that others requested long ago and whose holder neither releases them nor writes to them. A
     holder that does nothing at all is listed with its debts instead."""
-    rows, idle = wanted(picture.moment), picture.once(debtors)
+    rows, idle = requested(picture.moment), picture.once(debtors)
     waiting = unanswered(
         [row for row in rows if row.agent_id not in idle and picture.includes(row.workspace_id)],
         until=picture.moment - PATIENCE,
@@ -113,9 +113,9 @@ ACTIONS = (
 )
 
 
-def owed(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
+def reservation_debts(agents: Collection[str] | None, moment: datetime) -> Iterator[Debt]:
     """Yield a debt for each requested reservation, to the agent that asked first."""
-    waiting = unanswered(wanted(moment, agents), until=moment)
+    waiting = unanswered(requested(moment, agents), until=moment)
     for row, these in groupby(waiting, key=lambda question: question.row):
         first = min(these, key=lambda question: question.at)
         yield Debt(row.agent_id, "question", row.pk, row.pattern, first.agent_id, first.at, row.workspace_id)
@@ -134,7 +134,7 @@ class FileRequest(NamedTuple):
     at: datetime
 
 
-def wanted(moment: datetime, holders: Collection[str] | None = None) -> list[Reservation]:
+def requested(moment: datetime, holders: Collection[str] | None = None) -> list[Reservation]:
     """Return the reservations that others requested, of some holders or of all, oldest first, at most EXAMINED."""
     rows = selectors.held(moment).exclude(asked_by=[])
     if holders is not None:

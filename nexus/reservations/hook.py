@@ -50,7 +50,7 @@ def handle(what: HookEvent) -> HookAnswer:
     return HookAnswer(context=text) if what.heard else HookAnswer(warning=text)
 
 
-# `nexus.reservations.attention.owed` finds which of these requests wait.
+# `nexus.reservations.attention.reservation_debts` finds which of these requests wait.
 OWED = """
 SELECT 'question ' || reservation_id FROM file_reservations
 WHERE agent_id = :agent AND released_at IS NULL AND expires_at >= :now AND asked_by <> '[]'

@@ -16,7 +16,7 @@ ANY_NAME: Name = (ANY, STAR)
 
 
 @lru_cache(maxsize=16_384)
-def read(name: str) -> Name:
+def parse_name(name: str) -> Name:
     """Parse a name of a pattern. Raises ValueError for one that matches no name."""
     characters = list(_characters(name))
     if not any(character in WILD for character in characters):

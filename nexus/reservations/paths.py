@@ -74,7 +74,7 @@ def _names(text: str, root: str) -> list[str]:
 def shared_by(project: ProjectDirectory) -> list[str]:
     """Return the ids of the workspaces that have the same files under the same names: the project's own first, then the
     corresponding ones in the other work trees, whether or not anybody works there."""
-    here = repository.find(project.root)
+    here = repository.find_repository(project.root)
     if here is None:
         return [project.workspace_id]
     inner = project.root[len(here.top) :]

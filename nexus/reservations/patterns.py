@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from nexus.reservations.names import ANY, ANY_NAME, STAR, Name, end_of, has_extension, read
+from nexus.reservations.names import ANY, ANY_NAME, STAR, Name, end_of, has_extension, parse_name
 
 MAX_PATTERN = 1024  # characters
 PLACE_PARTS, PLACE_LENGTH = 8, 64
@@ -56,7 +56,7 @@ def normalized(text: str) -> str:
         raise ValueError("has a part .. in it; write it without, below the project's root")
     if not names:
         return "/**"
-    first, *_ = [read(name) for name in names]
+    first, *_ = [parse_name(name) for name in names]
     anchored = "/" in text.rstrip("/") or text.startswith("/") or isinstance(first, str)
     kept = ("/" if anchored and len(names) == 1 else "") + "/".join(names) + ("/" if text.endswith("/") else "")
     _alternatives(kept)  # a name with an alternative inserted may be too long
@@ -88,7 +88,9 @@ def extension(pattern: str) -> str:
     """
     name = pattern.rpartition("/")[2]
     last = name.rpartition(".")[2]
-    certain = name and has_extension(read(name)) and last.isascii() and last.isalnum() and len(last) <= EXTENSION_LENGTH
+    certain = (
+        name and has_extension(parse_name(name)) and last.isascii() and last.isalnum() and len(last) <= EXTENSION_LENGTH
+    )
     return last if certain else ""
 
 
@@ -166,12 +168,12 @@ def _parts(pattern: str) -> tuple[Part, ...]:
     parts: list[Part] = [] if "/" in pattern.rstrip("/") else [DEEP]
     for name in names:
         if name != "**":
-            parts.append(read(name))
+            parts.append(parse_name(name))
         elif not parts or parts[-1] is not DEEP:
             parts.append(DEEP)
     if names[-1] == "**":
         parts[-1:] = [ANY_NAME, DEEP]  # the content of a directory, without itself
-    elif not has_extension(read(names[-1])) and not pattern.endswith("/"):
+    elif not has_extension(parse_name(names[-1])) and not pattern.endswith("/"):
         parts.append(DEEP)
     if pattern.endswith("/"):
         parts += [ANY_NAME, DEEP]

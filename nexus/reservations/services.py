@@ -538,7 +538,7 @@ def _record_ends_in(workspace_ids: Sequence[str], moment: datetime) -> None:
         _record_end(_orphans_in(workspace_id=workspace_id, moment=moment), ReservationOutcome.SETTLED, None, moment)
 
 
-def settle(handoff_id: str) -> None:
+def settle_reservations(handoff_id: str) -> None:
     """Record the reservations that ended with a claim on a handoff; they were not in force before either. Only reads
     where there are none."""
     orphan = _orphaned.first(handoff_id=handoff_id, moment=now())

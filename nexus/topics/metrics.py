@@ -22,7 +22,7 @@ def collect() -> Iterator[Metric]:
     yield GaugeMetricFamily("nexus_topic_messages", "Messages sent to the topics that are there.", value=sent)
     if TopicSettings.current().embedding_model:
         model = source.loaded()
-        waiting = index.waiting(model.identity) if model else index.waiting()
+        waiting = index.count_missing(model.identity) if model else index.count_missing()
         yield GaugeMetricFamily(
             "nexus_topic_messages_unindexed", "Messages that wait to be indexed by meaning.", value=waiting
         )

@@ -26,7 +26,7 @@ def concerned(event: Event) -> Iterator[str]:
     yield from (agent_id or agent_name for agent_id, agent_name in peers.values_list("agent_id", "agent_name"))
 
 
-def waiting(agent_id: str) -> Iterator[Notice]:
+def unread_messages(agent_id: str) -> Iterator[Notice]:
     """Yield the messages that the agent has not received, and those that name it in open topics that it has not
     joined."""
     peers = list(Peer.objects.filter(Q(agent_id=agent_id) | Q(agent_id=None, agent_name=agent_id)))
@@ -48,7 +48,7 @@ NEWS = PendingNotice(
     'toolset_enable(name="topics") gives you these tools.',
     frozenset({"topic.message"}),
     concerned,
-    waiting,
+    unread_messages,
 )
 
 

@@ -91,7 +91,7 @@ class TopicResolve(Params):
 @operation(TopicResolve, TopicCode.TOPIC_NOT_FOUND, TopicCode.INVALID_ARGUMENT, read_only=True)
 def topic_resolve(p: TopicResolve, caller: Caller) -> TopicRef:
     """The newest open topic of a name; with allow_closed a closed one where none is open."""
-    topic = selectors.named(p.name, allow_closed=p.allow_closed)
+    topic = selectors.topic_named(p.name, allow_closed=p.allow_closed)
     if topic is None:
         raise no_topic(p.name)
     return topic_ref(topic)
@@ -155,7 +155,7 @@ def topic_join(p: TopicJoin, caller: Caller) -> JoinedTopic:
         raise argument("Pass either topic_id or name, and not both.")
     topic = selectors.get_topic(p.topic_id) if p.topic_id is not None else None
     if p.name is not None:
-        topic = selectors.named(p.name, allow_closed=p.allow_closed)
+        topic = selectors.topic_named(p.name, allow_closed=p.allow_closed)
     if topic is None:
         raise no_topic(p.name or "")
     known = connections.joined_peer(caller, topic.topic_id)
@@ -271,7 +271,9 @@ def messages_search(p: MessagesSearch, caller: Caller) -> SearchResults:
         raise argument("query must not be blank.")
     if p.topic_id is not None:
         selectors.get_topic(p.topic_id)
-    found = search.find(p.query, topic_id=p.topic_id, mode=p.mode, limit=min(p.limit, MOST_RESULTS), model=p.model)
+    found = search.find_messages(
+        p.query, topic_id=p.topic_id, mode=p.mode, limit=min(p.limit, MOST_RESULTS), model=p.model
+    )
     results = [_result(hit, p) for hit in found.hits]
     data: SearchResults = {
         "query": p.query,

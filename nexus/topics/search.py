@@ -1,6 +1,6 @@
 """Search over the messages of topics: one full-text index for each database, which triggers keep current.
 
-`find` adds the semantic search; without it `hybrid` returns the full-text results
+`find_messages` adds the semantic search; without it `hybrid` returns the full-text results
 with a warning. Snippets show the part of a message with most of the words.
 """
 
@@ -53,7 +53,9 @@ class SearchResults:
     warnings: Mapping[str, str] = field(default_factory=dict)  # by code
 
 
-def find(query: str, *, topic_id: str | None, mode: str, limit: int, model: str | None = None) -> SearchResults:
+def find_messages(
+    query: str, *, topic_id: str | None, mode: str, limit: int, model: str | None = None
+) -> SearchResults:
     """Find messages. The mode `fts` finds those that contain every word of `query` (a word of three letters or more
     also as a prefix); any text is a valid query. `semantic` finds those nearest in meaning, at any distance;
     `hybrid` finds the best of both.
@@ -75,7 +77,7 @@ def find(query: str, *, topic_id: str | None, mode: str, limit: int, model: str 
 
 def slow(mode: str) -> bool:
     """Return whether a search may take long: it may load a model, call a service, and compare every vector."""
-    return mode != "fts" and source.wanted()
+    return mode != "fts" and source.is_enabled()
 
 
 def _semantic(

@@ -31,7 +31,7 @@ def get_topic(topic_id: str) -> Topic:
 _topic = Select(lambda: Topic.objects.filter(pk=Slot("topic_id")))
 
 
-def named(name: str, *, allow_closed: bool = False) -> Topic | None:
+def topic_named(name: str, *, allow_closed: bool = False) -> Topic | None:
     """Return the newest open topic of a name; if there is none and it is allowed, the newest closed one."""
     topics = Topic.objects.filter(name=name).newest_first()
     newest = topics.open().first()

@@ -72,10 +72,10 @@ class Membership:
 def create(*, name: str | None, metadata: dict[str, Any] | None, reuse: bool, agent_id: str | None = None) -> Topic:
     """Create a topic, or return the newest open one of that name with `reuse`. Without a name, one is made."""
     reusable = name if reuse else None
-    if reusable is not None and (topic := selectors.named(reusable)):
+    if reusable is not None and (topic := selectors.topic_named(reusable)):
         return topic
     with write(f"topic {name}"):
-        if reusable is not None and (topic := selectors.named(reusable)):
+        if reusable is not None and (topic := selectors.topic_named(reusable)):
             return topic  # another call was faster
         moment, topic_id = now(), new_id("tpc")
         topic = Topic(topic_id=topic_id, name=name or f"topic-{topic_id[-8:]}", metadata=metadata, created_at=moment)

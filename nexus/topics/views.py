@@ -236,7 +236,7 @@ def delete_message(request: HttpRequest, message_id: str) -> HttpResponse:
 
 
 def _search(words: str, topic_id: str | None) -> list[search.Hit]:
-    return search.find(words, topic_id=topic_id, mode="fts", limit=FOUND).hits
+    return search.find_messages(words, topic_id=topic_id, mode="fts", limit=FOUND).hits
 
 
 def _numbered(topic_id: str, seq: int | None) -> TopicMessage | None:

@@ -108,7 +108,7 @@ class Changes:
         return [*(file.name for file in self.files if not file.is_whole), *self.unshown]
 
 
-def read(diff: str, changed: Sequence[ChangedFile]) -> Changes:
+def read_diff(diff: str, changed: Sequence[ChangedFile]) -> Changes:
     """Return the files of a diff. Raises Mismatch."""
     files: list[DiffFile] = []
     shown = 0

@@ -41,7 +41,7 @@ async def ready(request: HttpRequest) -> HttpResponseBase:
 
 async def measured(request: HttpRequest) -> HttpResponseBase:
     """Return the metrics, for callers that may use REST."""
-    metrics.look()
+    metrics.update_metrics()
     try:
         info = ConnectionInfo.of_request(request, await request.auser())
         await waiting.in_thread(MEASURING, lambda: identify(info, transport="http"))

@@ -88,7 +88,7 @@ for each in (HERE, StoreCollector(), Figures()):
     OURS.register(each)
 
 
-def look() -> None:
+def update_metrics() -> None:
     """Update the metrics of the moment. Call it on the event loop."""
     PARKED.set(len(waiting.waiter().parked))
     WAITING.set(call_slots().all_waiting)

@@ -12,7 +12,7 @@ from typing import Any
 from coordination.services.limits import slot_of
 from nexus.core.access import INFO, ConnectionInfo, address_of, caller_name
 from nexus.core.config import CoreSettings
-from nexus.core.fairness import SLOT, begin
+from nexus.core.fairness import SLOT, hold
 from nexus.core.operations.errors import NexusError
 
 SECURE = {"http": "https", "websocket": "wss"}
@@ -95,7 +95,7 @@ class FairOrder:
 
         await slot.acquire()
         try:
-            begin(slot)
+            hold(slot)
             await self.application({**scope, SLOT: slot, INFO: info}, receive, sending)
         finally:
             slot.release()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from nexus.compat.nexus_core.arguments import number_of
-from nexus.compat.nexus_core.server import PROJECT_ROOT, answer
+from nexus.compat.nexus_core.server import PROJECT_ROOT, call_result
 from nexus.core.operations.caller import Caller
 from tests.acceptance.processes import ROOT, environment
 from tests.compat.programs import Program, timeless
@@ -33,7 +33,7 @@ class Project:
 
     def call(self, name: str, arguments: dict[str, Any]) -> Any:
         """What a tool answers: an object, or the text of an error."""
-        answered = asyncio.run(answer(Caller("test", connection="test:compat"), name, arguments))
+        answered = asyncio.run(call_result(Caller("test", connection="test:compat"), name, arguments))
         (content,) = answered["content"]
         return content["text"] if answered.get("isError") else json.loads(content["text"])
 

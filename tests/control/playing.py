@@ -55,7 +55,7 @@ def say(turn: Turn, role: Role, content: str, **more: Any) -> Entry:
 
 def settle(turn: Turn, status: TurnStatus = TurnStatus.DONE, **how: Any) -> None:
     """End a turn, as a worker does."""
-    turns.settle(turn, turns.Ended(status, **how))
+    turns.settle_turn(turn, turns.Ended(status, **how))
 
 
 def command(name: str, *words: str) -> str:

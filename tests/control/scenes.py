@@ -77,7 +77,7 @@ class Stage:
         """Take a whole turn."""
         turn = await self.turn(content)
         ended = await take(runner, await self.scene(turn))
-        await in_thread(WRITERS, lambda: turns.settle(turn, ended))
+        await in_thread(WRITERS, lambda: turns.settle_turn(turn, ended))
         return ended
 
     async def said(self) -> list[tuple[str, str]]:

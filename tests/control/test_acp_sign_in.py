@@ -19,7 +19,7 @@ from nexus.control.faults import Fault, FaultKind
 from nexus.control.models import PoolAgent
 from nexus.control.runners import acp_check, processes
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners_file import FILE, Acp, presets, read
+from nexus.control.runners_file import FILE, Acp, presets, read_runners
 from nexus.core.operations.errors import NexusError
 from nexus.core.waiting import OUTSIDE, WRITERS, in_thread
 from tests.control.acp_here import played, take
@@ -153,7 +153,7 @@ def write_runners(tmp_path: Path, text: str) -> Path:
 
 def test_every_preset_is_a_runner(tmp_path: Path) -> None:
     lines = (f'[runners.{name}]\nkind = "acp"\npreset = "{name}"\nenv = {{ MORE = "1" }}\n' for name in presets())
-    runners = read(write_runners(tmp_path, "".join(lines)))
+    runners = read_runners(write_runners(tmp_path, "".join(lines)))
     for name, preset in presets().items():
         runner = runners.named(name)
         assert isinstance(runner, Acp) and runner.command == preset["command"]
@@ -164,7 +164,7 @@ def test_every_preset_is_a_runner(tmp_path: Path) -> None:
 def test_a_preset_that_is_none_is_told(tmp_path: Path, wrong: str) -> None:
     file = write_runners(tmp_path, f'[runners.x]\nkind = "acp"\npreset = {wrong}\n')
     with pytest.raises(NexusError, match=r"runners\.x\.preset: there is no preset"):
-        read(file)
+        read_runners(file)
 
 
 # By hand

@@ -40,7 +40,7 @@ def done(answer: str) -> None:
         transcript.append(turn.agent, turn, Role.ASSISTANT, "", moment=now(), meta=meta)
         transcript.append(turn.agent, turn, Role.TOOL, "text " * 100, moment=now(), tool_call_id="1")
         transcript.append(turn.agent, turn, Role.ASSISTANT, answer, moment=now())
-    turns.settle(turn, turns.Ended(TurnStatus.DONE, answer, iterations=2))
+    turns.settle_turn(turn, turns.Ended(TurnStatus.DONE, answer, iterations=2))
 
 
 class Client:

@@ -14,7 +14,7 @@ import pytest
 from nexus.control.models import PoolAgent
 from nexus.control.runners import sandbox
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners_file import Clone, read
+from nexus.control.runners_file import Clone, read_runners
 from nexus.control.worker import clones
 from nexus.control.worker.scheduling import Worker
 from nexus.core.operations.errors import NexusError
@@ -224,14 +224,14 @@ async def test_a_cancelled_turn_leaves_no_half_clone(
 def test_an_address_that_git_must_not_get_is_refused(tmp_path: Path, address: str) -> None:
     (tmp_path / "runners.toml").write_text(f'[clones."/srv"]\ngit = "{address}"\n')
     with pytest.raises(NexusError, match=r"is wrong at clones\.'/srv'\.git: ") as refused:
-        read(tmp_path / "runners.toml")
+        read_runners(tmp_path / "runners.toml")
     assert "secret" not in refused.value.message
 
 
 @pytest.mark.parametrize("address", [FAR, "ssh://git@example.com:22/a.git", "https://example.com/a", "/srv/shop.git"])
 def test_an_address_of_a_repository_is_taken(tmp_path: Path, address: str) -> None:
     (tmp_path / "runners.toml").write_text(f'[clones."/srv"]\ngit = "{address}"\nbranch = "main"\n')
-    known = read(tmp_path / "runners.toml")
+    known = read_runners(tmp_path / "runners.toml")
     clone = known.clone_of("/srv/ann")
     assert clone is not None and (clone.git, clone.branch) == (address, "main")
     assert [known.clone_of(path) for path in ("/srv", "/srv/a/b", "/", "/srvx/a")] == [None] * 4
@@ -253,5 +253,5 @@ def test_an_address_of_a_repository_is_taken(tmp_path: Path, address: str) -> No
 def test_a_table_that_is_wrong_is_told(tmp_path: Path, table: str, why: str) -> None:
     (tmp_path / "runners.toml").write_text(table)
     with pytest.raises(NexusError, match=why) as refused:
-        read(tmp_path / "runners.toml")
+        read_runners(tmp_path / "runners.toml")
     assert refused.value.code == "CONFIG_ERROR"

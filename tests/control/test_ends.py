@@ -52,7 +52,7 @@ def test_the_log_says_why_a_turn_failed(status: TurnStatus, caplog: pytest.LogCa
     turn = turns.claim(send("ann").pk)
     assert turn
     with TestCase.captureOnCommitCallbacks(execute=True):
-        turns.settle(turn, Ended(TurnStatus(status), why="the model is away"))
+        turns.settle_turn(turn, Ended(TurnStatus(status), why="the model is away"))
     assert f"A turn of 'ann' {status}: the model is away." in caplog.text
 
 
@@ -70,7 +70,7 @@ def test_one_that_ended_is_offline_at_once_whatever_its_turn_does_until_it_is_ov
     pool.destroy(ADMIN, "ann")
     assert is_there("ann") == (Presence.OFFLINE, 0)
     agents.touch("ann", now())
-    turns.settle(turn, Ended(TurnStatus.CANCELLED))
+    turns.settle_turn(turn, Ended(TurnStatus.CANCELLED))
     assert is_there("ann") == (Presence.OFFLINE, 0)
 
 
@@ -80,7 +80,7 @@ def test_a_turn_of_one_that_ended_takes_nothing_from_the_next_of_its_name() -> N
     assert turn
     pool.destroy(ADMIN, "ann")
     create("ann")
-    turns.settle(turn, Ended(TurnStatus.CANCELLED))
+    turns.settle_turn(turn, Ended(TurnStatus.CANCELLED))
     assert presence.state_of(Agent.objects.get(pk="ann"), now()).presence is Presence.PRESENT
 
 
@@ -90,7 +90,7 @@ def test_its_messages_are_counted_as_they_are_said_and_folded() -> None:
         turn = turns.claim(send("ann", f"question {number} " * 300).pk)
         assert turn
         transcript.append(turn.agent, turn, Role.ASSISTANT, "an answer " * 300, moment=now())
-        turns.settle(turn, Ended(TurnStatus.DONE, "done"))
+        turns.settle_turn(turn, Ended(TurnStatus.DONE, "done"))
 
     def counted() -> int:
         [row] = selectors.agents()
@@ -112,7 +112,7 @@ def test_an_agent_that_is_compacted_again_and_again_keeps_one_bounded_summary() 
             turn = turns.claim(send("ann", f"question {number} " + "é" * 500).pk)
             assert turn
             transcript.append(turn.agent, turn, Role.ASSISTANT, f"{answer} " * 300, moment=now())
-            turns.settle(turn, Ended(TurnStatus.DONE, "done"))
+            turns.settle_turn(turn, Ended(TurnStatus.DONE, "done"))
         transcript.compact(agent, "ops", 8_000)
     summary = summaries.get()
     assert 1_500 < summary.tokens < 2_100, "a quarter of its context"
@@ -150,21 +150,21 @@ def test_a_very_large_context_is_folded_in_parts_that_hold_nobody_up(monkeypatch
 def test_a_claim_takes_what_still_waits_of_an_agent_at_no_other() -> None:
     create("ann")
     first, second = send("ann"), send("ann")
-    assert turns.waiting() == [(first.pk, first.agent_id, None)]
+    assert turns.queued_turns() == [(first.pk, first.agent_id, None)]
     assert turns.claim(first.pk)
     assert turns.claim(first.pk) is None, "taken"
     assert turns.claim(second.pk) is None, "its agent is at another"
-    assert turns.waiting() == [(second.pk, second.agent_id, None)], "behind the other"
-    assert turns.settle(first, Ended(TurnStatus.DONE, "one"))
-    assert not turns.settle(first, Ended(TurnStatus.FAILED, why="late")), "settled once"
-    assert turns.waiting() == [(second.pk, second.agent_id, None)]
+    assert turns.queued_turns() == [(second.pk, second.agent_id, None)], "behind the other"
+    assert turns.settle_turn(first, Ended(TurnStatus.DONE, "one"))
+    assert not turns.settle_turn(first, Ended(TurnStatus.FAILED, why="late")), "settled once"
+    assert turns.queued_turns() == [(second.pk, second.agent_id, None)]
 
 
 def test_a_turn_whose_agent_was_ended_is_cancelled_though_an_answer_comes_first() -> None:
     create("ann")
     turn = turns.claim(send("ann").pk)
     assert turn is not None and pool.destroy(ADMIN, "ann")
-    assert turns.settle(turn, Ended(TurnStatus.DONE, "one", closing=Closing("one")))
+    assert turns.settle_turn(turn, Ended(TurnStatus.DONE, "one", closing=Closing("one")))
     turn.refresh_from_db()
     assert turn.status == TurnStatus.CANCELLED
     assert list(Entry.objects.order_by("position").values_list("content", flat=True)) == ["go", "one"]
@@ -177,11 +177,11 @@ def test_the_entry_that_closes_a_turn_is_stored_with_its_end_or_not_at_all(monke
     closed = Ended(TurnStatus.DONE, "one", closing=Closing("one", {"by": "a model"}))
     with monkeypatch.context() as patch, pytest.raises(OperationalError):
         patch.setattr(questions, "withdraw_of", failing_at_the_end)
-        turns.settle(turn, closed)
+        turns.settle_turn(turn, closed)
     entries = Entry.objects.filter(agent=turn.agent).order_by("position")
     assert list(entries.values_list("content", flat=True)) == ["go"]
-    assert turns.settle(turn, closed)
-    assert not turns.settle(turn, closed), "it was stored before, though nobody was told"
+    assert turns.settle_turn(turn, closed)
+    assert not turns.settle_turn(turn, closed), "it was stored before, though nobody was told"
     said = entries.last()
     assert said is not None and (said.position, said.role, said.content, said.meta) == (
         1,

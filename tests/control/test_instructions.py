@@ -32,12 +32,12 @@ def project(db: None, at_hand: Path) -> Path:
 
 def texts(cwd: Path) -> list[str]:
     """The instructions for an agent in a directory, without their headings."""
-    parts = instructions.read(str(cwd)).split("Instructions from ")[1:]
+    parts = instructions.read_instructions(str(cwd)).split("Instructions from ")[1:]
     return [part.partition(":\n\n")[2].strip() for part in parts]
 
 
 def test_they_go_from_the_home_over_the_directories_above_to_the_project(project: Path, at_hand: Path) -> None:
-    assert instructions.read(str(project)) == ""
+    assert instructions.read_instructions(str(project)) == ""
     home = at_hand.parent / "home"
     for level, text in ((home, "everywhere"), (at_hand, "above"), (project, "here"), (project / "docs", "below")):
         level.mkdir(exist_ok=True)
@@ -110,7 +110,7 @@ def test_they_count_as_the_system_prompt_before_and_after_a_summary(project: Pat
     (project / "NEXUS.md").write_text("Be brief. " * 100)
     pool("pool_create_agent", agent_id="ann", cwd=str(project))
     agent = PoolAgent.objects.get()
-    assert agent.instruction_tokens == transcript.estimate(instructions.read(str(project))) > 250
+    assert agent.instruction_tokens == transcript.estimate(instructions.read_instructions(str(project))) > 250
     assert pool("pool_get_context", agent_id="ann")["system_prompt"] is True
     tokens = pool("pool_get_tokens", agent_id="ann")
     assert tokens["system"] > agent.instruction_tokens and tokens["tools"] > 0 == tokens["messages"]

@@ -35,7 +35,7 @@ Plays = Callable[[Take], None]
 
 def begin(name: str, **more: Any) -> Incarnation:
     """A machine that has just begun."""
-    return machines.begin(name, **{"runners": ["rehearsal"], "capacity": 2, **more})
+    return machines.begin_incarnation(name, **{"runners": ["rehearsal"], "capacity": 2, **more})
 
 
 def age(name: str, seconds: float = 60) -> None:
@@ -61,7 +61,7 @@ def test_a_run_is_claimed_by_the_machine_of_its_agent_alone(committed: None, con
     one, two = begin("one"), begin("two")
     there("ann", "one")
     turn = send("ann")
-    assert [len(turns.waiting(machine=name)) for name in (HUB, "one", "two")] == [0, 1, 0]
+    assert [len(turns.queued_turns(machine=name)) for name in (HUB, "one", "two")] == [0, 1, 0]
     assert turns.claim(turn.pk, own=two) is None
     claimed = turns.claim(turn.pk, own=one)
     assert claimed is not None
@@ -94,16 +94,16 @@ def test_a_stalled_worker_ends_no_run_that_its_successor_has_started_again(
     before = turns.claim(sent.pk, own=stalled)
     assert before is not None
     outage = Ended(TurnStatus.FAILED, why="overloaded", fault=Fault(FaultKind.OVERLOADED))
-    assert turns.settle(before, outage)  # it is queued again, and the worker does not learn that this was stored
+    assert turns.settle_turn(before, outage)  # it is queued again, and the worker does not learn that this was stored
     Turn.objects.filter(pk=sent.pk).update(due_at=None)
     age("one")
     successor = begin("one")
     again = turns.claim(sent.pk, ways={}, own=successor, stored=Turn.objects.select_related("agent").get(pk=sent.pk))
     assert again is not None
-    assert not turns.settle(before, DONE), "it tries once more as it wakes up"
+    assert not turns.settle_turn(before, DONE), "it tries once more as it wakes up"
     turns.interrupt("it ends", stalled)
     assert Turn.objects.get(pk=sent.pk).status == TurnStatus.RUNNING
-    assert turns.settle(again, DONE)
+    assert turns.settle_turn(again, DONE)
 
 
 async def test_a_runner_of_a_lost_machine_can_neither_say_nor_call_anything(
@@ -138,7 +138,7 @@ async def test_a_runner_of_a_lost_machine_can_neither_say_nor_call_anything(
     wake.set()
     end = await running
     assert refused == ["the turn has ended"] * 2
-    assert not await in_thread(WRITERS, partial(turns.settle, turn, end))
+    assert not await in_thread(WRITERS, partial(turns.settle_turn, turn, end))
     await turn_run.gone()
     lost = await in_thread(WRITERS, lambda: Turn.objects.get(pk=turn.pk))
     assert (lost.outcome, lost.why) == ("lost", "its machine, one, was lost")
@@ -194,7 +194,7 @@ def test_a_second_worker_of_a_name_is_refused_while_the_first_lives(committed: N
 def test_a_machine_is_lost_after_several_silent_looks_in_a_row(committed: None, configure: Callable[..., None]) -> None:
     configure(control=True)
     own = begin("one")
-    machines.begin(HUB, runners=(), capacity=4)
+    machines.begin_incarnation(HUB, runners=(), capacity=4)
     there("ann", "one")
     turn = turns.claim(send("ann").pk, own=own)
     assert turn is not None
@@ -330,7 +330,7 @@ async def test_a_machine_refuses_a_directory_that_is_not_there_or_a_link(tmp_pat
 @pytest.mark.usefixtures("later")
 def test_operators_list_machines_on_every_transport(browser: Browser) -> None:
     assert "No worker has run yet" in shown(browser.get("/admin/machines/"))
-    machines.begin(HUB, runners=["farm"], capacity=4)
+    machines.begin_incarnation(HUB, runners=["farm"], capacity=4)
     own = begin("one", labels=["linux"], runners=["farm"])
     created()
     turn = turns.claim(send("ann", "<b>go</b>").pk, own=own)

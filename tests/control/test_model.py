@@ -378,7 +378,7 @@ def test_it_says_what_to_install_before_anything_starts(stage: Stage, monkeypatc
     runners_file._read.cache_clear()
     monkeypatch.setattr(runners_file, "find_spec", lambda name: None)
     with pytest.raises(NexusError, match="needs the extra models: "):
-        runners_file.read(home / runners_file.FILE)
+        runners_file.read_runners(home / runners_file.FILE)
 
 
 async def test_it_refuses_a_provider_that_there_is_not(stage: Stage) -> None:

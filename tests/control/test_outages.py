@@ -86,7 +86,7 @@ def take_of(agent_id: str) -> Turn:
 def waiting() -> list[str]:
     """The agents whose turns may start."""
     names = dict(PoolAgent.objects.values_list("pk", "agent_id"))
-    return [names[pk] for _, pk, _ in turns.waiting()]
+    return [names[pk] for _, pk, _ in turns.queued_turns()]
 
 
 def events() -> list[str]:
@@ -303,7 +303,7 @@ def test_a_fallback_is_another_runner(small: None, name: str) -> None:
     path = CoreSettings.current().home / FILE
     path.write_text(path.read_text().replace("[runners.small]", f'[runners.small]\nfallback = "{name}"'))
     with pytest.raises(NexusError, match="there is no other runner"):
-        runners_file.read(path)
+        runners_file.read_runners(path)
 
 
 def declare_out(turn: Turn) -> None:

@@ -436,13 +436,13 @@ async def test_a_long_title_is_shown_whole_in_the_detail(committed: None, turn: 
 def test_a_question_is_withdrawn_with_its_turn(db: None, turn: Callable[..., Turn], status: TurnStatus) -> None:
     taken = turn()
     asked = call(LOCAL, "ask_operator", agent_id="worker", title="Which?", timeout_seconds=0)  # of the same turn
-    turns.settle(taken, Ended(status))
+    turns.settle_turn(taken, Ended(status))
     assert call(BO, "pool_get_question", question_id=asked["question_id"])["status"] == "withdrawn"
 
 
 def test_a_turn_that_is_over_asks_nothing(db: None, turn: Callable[..., Turn]) -> None:
     taken = turn()
-    turns.settle(taken, Ended(TurnStatus.DONE))
+    turns.settle_turn(taken, Ended(TurnStatus.DONE))
     with pytest.raises(NexusError, match="over"):
         ask_service(taken)
     assert not Question.objects.exists()

@@ -18,7 +18,7 @@ from nexus.control.agents.wakeups import Item
 from nexus.control.models import Entry, PoolAgent, Role, Turn
 from nexus.control.runners import rehearsal
 from nexus.control.runners.base import RunnerFailed, Scene
-from nexus.control.runners_file import Rehearsal, read
+from nexus.control.runners_file import Rehearsal, read_runners
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.replies import Outcome
 from tests.control.turns import newest_first
@@ -70,7 +70,7 @@ def assert_refused(directory: Path, lines: str, key: str) -> None:
     file = directory / "runners.toml"
     file.write_text(f"[runners.stage]\nkind = 'rehearsal'\n{lines}\n")
     with pytest.raises(NexusError, match=rf"wrong at runners\.stage\.{key}: "):
-        read(file)
+        read_runners(file)
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,9 @@ def test_a_run_that_changed_nothing_waits_and_is_started_again(lead: PoolAgent) 
         assert (run["outcome"], run["why"], run["put_back"]) == ("queued", "the provider is away", 1)
         assert not run["needs_person"] and pool("pool_list_runs", which="needing_person")["runs"] == []
         clock.shift(89)
-        assert turns.waiting() == [], "neither it, nor what was sent later"
+        assert turns.queued_turns() == [], "neither it, nor what was sent later"
         clock.shift(1)
-        assert [turn_id for turn_id, _, _ in turns.waiting()] == [turn.pk]
+        assert [turn_id for turn_id, _, _ in turns.queued_turns()] == [turn.pk]
         settle(take(), answer="Done.", input_tokens=7)
     turn.refresh_from_db()
     assert (turn.status, turn.answer, turn.why, turn.input_tokens) == (TurnStatus.DONE, "Done.", None, 12)

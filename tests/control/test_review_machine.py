@@ -83,7 +83,7 @@ class Desk(RuleBasedStateMachine):
     @precondition(is_there)
     @rule()
     def look(self) -> None:
-        self.seen = worktrees.look(Actor("olga"), self.name, self.row)[1].content
+        self.seen = worktrees.compare(Actor("olga"), self.name, self.row)[1].content
 
     @precondition(is_there)
     @rule()
@@ -104,7 +104,7 @@ class Desk(RuleBasedStateMachine):
                 self.removed.add(chosen.pk)
             else:
                 agent = PoolAgent.objects.get(pk=chosen.recipient or self.agent)
-                reviews.answer(Actor(agent.agent_id, agent), comment_id=chosen.pk, outcome="done", words="")
+                reviews.answer_comment(Actor(agent.agent_id, agent), comment_id=chosen.pk, outcome="done", words="")
         except NexusError:
             assert is_sent == (verb != "answer")
         else:
@@ -144,9 +144,9 @@ class Desk(RuleBasedStateMachine):
 
     @rule()
     def turn_runs(self) -> None:
-        for turn_id, *_ in turns.waiting():
+        for turn_id, *_ in turns.queued_turns():
             taken = turns.claim(turn_id)
-            assert taken is not None and turns.settle(taken, Ended(TurnStatus.DONE, answer="Done."))
+            assert taken is not None and turns.settle_turn(taken, Ended(TurnStatus.DONE, answer="Done."))
 
     @precondition(is_there)
     @rule()

@@ -56,7 +56,7 @@ def works(agent_id: str, says: str = "It is done.") -> None:
         assert does("pool_send", agent_id=agent_id, content="Do it.", timeout_seconds=0)["ok"]
         sent = Turn.objects.get(agent__agent_id=agent_id, status=TurnStatus.QUEUED)
     turn = turns.claim(sent.pk)
-    assert turn is not None and turns.settle(turn, Ended(TurnStatus.DONE, answer=says))
+    assert turn is not None and turns.settle_turn(turn, Ended(TurnStatus.DONE, answer=says))
 
 
 @pytest.fixture

@@ -52,14 +52,14 @@ def test_a_change_between_the_look_and_the_hand_in_is_not_approved(
 ) -> None:
     place = make("smith", notes="two\n")
     seen = call("pool_get_review", agent_id="smith")["seen"]
-    look = worktrees.look
+    look = worktrees.compare
 
     def meanwhile(*given: Any) -> Any:
         found = look(*given)
         (place / "notes.txt").write_text("evil\n")
         return found
 
-    monkeypatch.setattr(worktrees, "look", meanwhile)
+    monkeypatch.setattr(worktrees, "compare", meanwhile)
     assert "changed since" in refused("pool_approve_work", agent_id="smith", seen=seen)["message"]
     assert not WorktreeMerge.objects.exists() and git(repository, "for-each-ref", "refs/nexus/lane") == ""
 

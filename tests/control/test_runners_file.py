@@ -11,7 +11,7 @@ from django.core.management import call_command
 
 from nexus.control.maintenance import CHECKS
 from nexus.control.models import PoolAgent
-from nexus.control.runners_file import in_words, read, runners
+from nexus.control.runners_file import in_words, read_runners, runners
 from nexus.control.worker.scheduling import Worker
 from nexus.control.worker.supervision import admit
 from nexus.core.operations.errors import NexusError
@@ -54,13 +54,13 @@ def test_a_default_that_is_no_runners_name_is_told(file: Path) -> None:
     for default in ["1", "['stage']", "{ stage = 1 }", "'other'", "true"]:
         file.write_text(f"default = {default}\n{WELL}")
         with pytest.raises(NexusError, match="as default"):
-            read(file)
+            read_runners(file)
 
 
 def test_a_step_that_fails_says_why(file: Path) -> None:
     file.write_text('[runners.stage]\nkind = "rehearsal"\nscript = [{ fail = "" }]\n')
     with pytest.raises(NexusError, match="at least 1 character"):
-        read(file)
+        read_runners(file)
 
 
 @pytest.mark.parametrize(
@@ -71,13 +71,13 @@ def test_an_mcp_server_that_is_wrong_is_told(file: Path, name: str, fields: str,
     server = f'[runners.ann.mcp_servers.{name}]\ncommand = ["server"]\n{fields}\n'
     file.write_text(f'[runners.ann]\nkind = "acp"\ncommand = ["agent"]\n{server}')
     with pytest.raises(NexusError, match=rf"runners\.ann\.mcp_servers.*{why}"):
-        read(file)
+        read_runners(file)
 
 
 def test_what_is_no_file_is_not_read(file: Path) -> None:
     file.symlink_to("/dev/null")
     with pytest.raises(NexusError, match="is no file"):
-        read(file)
+        read_runners(file)
 
 
 def test_a_server_and_a_worker_that_start_anew_say_why_they_do_not(

@@ -13,8 +13,7 @@ from django.test import Client as Browser
 from coordination.models import Event
 from inbox.monitoring import Picture
 from nexus.control.agents import turns
-from nexus.control.agents.questions import AnswerKind
-from nexus.control.agents.questions import answer as answer_question
+from nexus.control.agents.questions import AnswerKind, answer_question
 from nexus.control.agents.turns import Ended
 from nexus.control.attention import KINDS
 from nexus.control.models import PoolAgent, Question, Role, Turn, TurnStatus

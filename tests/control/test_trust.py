@@ -93,7 +93,7 @@ def test_a_runner_that_is_taken_away_while_its_program_runs_makes_nobody_the_ope
         (tmp_path / "runners.toml").write_text(after)
     with pytest.raises(AccessDenied):
         _who()
-    turns.settle(turn, Ended(TurnStatus.DONE, "done"))
+    turns.settle_turn(turn, Ended(TurnStatus.DONE, "done"))
     assert _who().operator == "local"
 
 

@@ -115,13 +115,13 @@ def played(status: TurnStatus = TurnStatus.DONE, tokens: int = 0) -> list[Turn]:
     """The turns that begin now, taken and ended."""
     begun = woken()
     while turn := taken():
-        turns.settle(turn, turns.Ended(status, "Done.", input_tokens=tokens))
+        turns.settle_turn(turn, turns.Ended(status, "Done.", input_tokens=tokens))
     return begun
 
 
 def taken() -> Turn | None:
     """The next turn that waits, taken."""
-    return next((turns.claim(turn_id) for turn_id, _, _ in turns.waiting()), None)
+    return next((turns.claim(turn_id) for turn_id, _, _ in turns.queued_turns()), None)
 
 
 def lane(message_id: str, agent_id: str) -> tuple[str, int]:
@@ -142,7 +142,7 @@ def test_it_begins_a_turn_with_the_mail_and_acknowledges_it_when_that_ended_well
     begun = taken()
     assert begun is not None
     assert lane(first, "planner") == ("delivered", 1)
-    turns.settle(begun, turns.Ended(TurnStatus.DONE, "Done."))
+    turns.settle_turn(begun, turns.Ended(TurnStatus.DONE, "Done."))
     assert lane(first, "planner") == lane(second, "planner") == ("read", 1)
     assert woken() == []
 
@@ -208,7 +208,7 @@ def test_it_keeps_what_the_agent_acknowledged_itself_although_the_turn_failed(
         call("inbox_ack", agent_id="planner", message_ids=[sent])
         begun = taken()
         assert begun is not None
-        turns.settle(begun, turns.Ended(TurnStatus.FAILED, why="no model"))
+        turns.settle_turn(begun, turns.Ended(TurnStatus.FAILED, why="no model"))
         clock.shift(3600)
         assert woken() == []
         assert lane(sent, "planner") == ("read", 1)
@@ -256,7 +256,7 @@ def test_it_ends_a_chain_of_agents_that_wake_one_another_and_tells(
             assert one is not None
             clock.shift(1)
             mail(call, project, me, other)
-            turns.settle(one, turns.Ended(TurnStatus.DONE, "Sent."))
+            turns.settle_turn(one, turns.Ended(TurnStatus.DONE, "Sent."))
         assert depths == [1, 2, 3]
         assert woken() == []  # and once more: it is told once
         (told,) = Event.objects.filter(type="pool.held")
@@ -291,7 +291,7 @@ def test_a_chain_goes_on_through_turns_that_were_sent_in_it(
             mail(call, project, "kid", "lead")
             for turn in (lead, kid):
                 assert turn is not None
-                turns.settle(turn, turns.Ended(TurnStatus.DONE, "Done."))
+                turns.settle_turn(turn, turns.Ended(TurnStatus.DONE, "Done."))
             clock.shift(61)
         assert depths == [1, 2, 3]
         assert PoolAgent.objects.get(agent_id="lead").held_why == HeldChoices.DEPTH
@@ -315,12 +315,12 @@ def test_an_agent_that_sends_to_itself_again_and_again_is_in_a_loop(
             answer = dispatch.run(CONTROL, Caller("test", agent_id="lead"), "pool_send", sent)
             assert answer["ok"] == (number <= longest)
             if answer["ok"]:
-                turns.settle(turn, turns.Ended(TurnStatus.DONE, "Done."))
+                turns.settle_turn(turn, turns.Ended(TurnStatus.DONE, "Done."))
         assert turn is not None and answer["error"]["details"] == {"rule": "loop"}
         mail(call, project, "lead", "peer")
         assert woken() == []
         assert PoolAgent.objects.get(agent_id="peer").held_why == HeldChoices.DEPTH
-        turns.settle(turn, turns.Ended(TurnStatus.DONE, "Done."))
+        turns.settle_turn(turn, turns.Ended(TurnStatus.DONE, "Done."))
         clock.shift(1)
         does("pool_send", **sent)  # a person begins anew
         taken()
@@ -494,7 +494,7 @@ def test_a_chain_goes_on_through_tasks_that_are_begun_anew(create: Call, project
             else:
                 for number, status in ((2, "in_progress"), (2, "pending"), (1, "pending")):
                     plans("reviewer", "task_update", id=number, status=status)
-            turns.settle(one, turns.Ended(TurnStatus.DONE, "Done."))
+            turns.settle_turn(one, turns.Ended(TurnStatus.DONE, "Done."))
         assert depths == [(who, depth) for depth in (1, 2, 3) for who in ("builder", "reviewer")]
         assert PoolAgent.objects.get(agent_id="builder").held_why == HeldChoices.DEPTH
 
@@ -535,7 +535,7 @@ def test_a_chain_goes_on_in_a_topic_whatever_its_agents_are_called_there(create:
                 break
             clock.shift(1)
             say_in(topic, me, f"I, @{me}, ask @{other}.")
-            turns.settle(one, turns.Ended(TurnStatus.DONE, "Said."))
+            turns.settle_turn(one, turns.Ended(TurnStatus.DONE, "Said."))
         assert depths == [("ann", 1), ("ping", 2), ("pong", 3)]
         assert PoolAgent.objects.get(agent_id="pong").held_why == HeldChoices.DEPTH
 
@@ -554,7 +554,7 @@ def test_what_the_agent_received_in_the_topic_itself_wakes_it_where_a_turn_for_i
         assert "And now" in turn.content and "What says" not in turn.content
         taken()
         does_in_topics("expert", "sync", topic_id=topic, wait_seconds=0)
-        turns.settle(turn, turns.Ended(TurnStatus.FAILED, "Away."))
+        turns.settle_turn(turn, turns.Ended(TurnStatus.FAILED, "Away."))
         assert woken() == []  # its next try is yet to come
         clock.shift(60)
         assert ["And now" in turn.content for turn in played()] == [True]
@@ -656,7 +656,7 @@ def test_a_woken_run_that_failed_needs_a_person_until_its_mail_wakes_the_agent_a
         clock.shift(60)
         (second,) = woken()
         assert needing() == [], "the second is its retry"
-        turns.settle(taken() or second, turns.Ended(TurnStatus.FAILED, why="again"))
+        turns.settle_turn(taken() or second, turns.Ended(TurnStatus.FAILED, why="again"))
         assert needing() == [second.pk]
         clock.shift(60)
         played()
@@ -677,5 +677,5 @@ def test_a_person_retries_a_woken_run_with_its_mail(call: Call, create: Call, pr
         assert claimed is not None and claimed.pk == again.pk
         said = Entry.objects.order_by("-position")[0]
         assert "> Do it." in said.content and [each["item"] for each in (said.meta or {})["woken_by"]] == [sent]
-        turns.settle(claimed, turns.Ended(TurnStatus.DONE, "Done."))
+        turns.settle_turn(claimed, turns.Ended(TurnStatus.DONE, "Done."))
         assert lane(sent, "planner")[0] == "read"

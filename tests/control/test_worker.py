@@ -267,7 +267,7 @@ async def test_what_is_sent_as_there_is_room_again_waits_behind_what_waited(
     configure(control=True, pool_turns=1, pool_stop_seconds=60)
     taken: list[str] = []
     begun, let_go = asyncio.Event(), asyncio.Event()
-    settle = turns.settle
+    settle = turns.settle_turn
 
     async def take(runner: Any, scene: Scene) -> Ended:
         taken.append(scene.agent.agent_id)
@@ -276,7 +276,7 @@ async def test_what_is_sent_as_there_is_room_again_waits_behind_what_waited(
         return DONE
 
     def settle_and_send(turn: Turn, ended: Ended) -> bool:
-        monkeypatch.setattr(turns, "settle", settle)
+        monkeypatch.setattr(turns, "settle_turn", settle)
         settled = settle(turn, ended)
         send("late")
         return settled
@@ -287,7 +287,7 @@ async def test_what_is_sent_as_there_is_room_again_waits_behind_what_waited(
         await asend("first")
         await begun.wait()
         waited = await asend("waits")
-        monkeypatch.setattr(turns, "settle", settle_and_send)
+        monkeypatch.setattr(turns, "settle_turn", settle_and_send)
         let_go.set()
         assert (await ended(waited)).status == "done"
         late = await in_thread(READERS, lambda: Turn.objects.get(agent__agent_id="late"))
@@ -450,7 +450,7 @@ async def test_a_turn_that_takes_too_long_fails(worker: Worker, plays: Plays, mo
 async def test_an_end_is_stored_once_the_store_takes_it(
     worker: Worker, plays: Plays, monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:
-    settle, tries = turns.settle, 0
+    settle, tries = turns.settle_turn, 0
 
     def refused_at_first(turn: Turn, ended: Ended) -> bool:
         nonlocal tries
@@ -459,7 +459,7 @@ async def test_an_end_is_stored_once_the_store_takes_it(
             raise failing(kind)
         return settle(turn, ended)
 
-    monkeypatch.setattr(turns, "settle", refused_at_first)
+    monkeypatch.setattr(turns, "settle_turn", refused_at_first)
     plays(done)
     await acreate("ann")
     turn = await ended(await asend("ann"))
@@ -491,13 +491,13 @@ async def test_a_turn_whose_end_could_not_be_stored_holds_its_agent_up_no_longer
     worker: Worker, plays: Plays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scheduling, "STORE_SECONDS", 0)
-    settle = turns.settle
+    settle = turns.settle_turn
 
     def refused_once(turn: Turn, ended: Ended) -> bool:
-        monkeypatch.setattr(turns, "settle", settle)
+        monkeypatch.setattr(turns, "settle_turn", settle)
         raise failing("away")
 
-    monkeypatch.setattr(turns, "settle", refused_once)
+    monkeypatch.setattr(turns, "settle_turn", refused_once)
     plays(done)
     await acreate("ann")
     unstored, next_one = await asend("ann"), await asend("ann", "next")
@@ -706,7 +706,7 @@ def test_it_finds_what_waits_without_a_look_at_what_has_ended(db: None, configur
 
 def looked_for() -> None:
     """What a worker looks for again and again."""
-    turns.waiting()
+    turns.queued_turns()
     turns.sent_by_agents()
     waking.callable_by(())
 

@@ -262,12 +262,12 @@ def test_it_discards_no_directory_of_an_agent_that_lives_or_of_a_tree_that_merge
         return "" if answer["ok"] else str(answer["error"]["message"])
 
     does("pool_send", agent_id="child", content="Go.", timeout_seconds=0)
-    (waiting,) = turns.waiting()
+    (waiting,) = turns.queued_turns()
     taken = turns.claim(waiting[0])
     assert taken is not None
     for name in ("pool_worktree_merge", "pool_worktree_keep", "pool_worktree_discard"):
         assert "'child' is running a turn" in refusal(name)
-    turns.settle(taken, turns.Ended(TurnStatus.DONE, "Done."))
+    turns.settle_turn(taken, turns.Ended(TurnStatus.DONE, "Done."))
     assert "'child' works in this directory" in refusal("pool_worktree_discard", changes_too=True)
     does("pool_destroy_agent", agent_id="child")
     assert "'grown' merges into it" in refusal("pool_worktree_discard", changes_too=True)

@@ -56,7 +56,7 @@ class Played:
             ended = await self.take(self.runner, scene)
             return ended
         finally:
-            await in_thread(WRITERS, lambda: turns.settle(turn, ended))
+            await in_thread(WRITERS, lambda: turns.settle_turn(turn, ended))
 
     def _claim(self, content: str) -> Turn:
         sent = turns.send(ADMIN, self.agent.agent_id, content=content, request_id=None, source="rpc")

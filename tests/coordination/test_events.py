@@ -301,10 +301,10 @@ class TestBoundedLooks:
         for _ in range(12):
             log()
         wanted = log("rare")
-        page = follow.read(LOCAL, follow.Filters(type=frozenset({"rare"})), wanted.event_id - 13)
+        page = follow.read_events(LOCAL, follow.Filters(type=frozenset({"rare"})), wanted.event_id - 13)
         assert (page.events, page.more, page.cursor) == ([], True, wanted.event_id - 8)
         while page.more:
-            page = follow.read(LOCAL, follow.Filters(type=frozenset({"rare"})), page.cursor)
+            page = follow.read_events(LOCAL, follow.Filters(type=frozenset({"rare"})), page.cursor)
         assert page.events == [wanted]
 
 

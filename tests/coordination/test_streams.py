@@ -15,7 +15,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 
 from coordination.log.emit import emit, streams
-from coordination.log.follow import Filters, Follower, parse_query, read
+from coordination.log.follow import Filters, Follower, parse_query, read_events
 from coordination.models import Event
 from coordination.operations.events import EventCursor
 from coordination.toolset import run
@@ -153,7 +153,7 @@ def test_it_keeps_the_events_of_no_workspace_out_of_every_workspace(
 
 def test_it_shows_an_agent_an_event_of_no_workspace_where_its_visibility_does(deed: Event, workspace: str) -> None:
     told = emit(workspace_id=None, stream="agent", type="news", actor=None, payload={}, moment=now())
-    seen = read(Caller("test", agent_id="bob"), Filters(), 0).events
+    seen = read_events(Caller("test", agent_id="bob"), Filters(), 0).events
     assert [event.event_id for event in seen] == [told.event_id]
 
 

@@ -69,7 +69,7 @@ def log(committed: None, call: Call, project: str) -> list[int]:
 def store_fails(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let the next reads of the log fail, or succeed for None: `store_fails("busy", None, "busy")`."""
     monkeypatch.setattr(tail, "BACKOFF_SECONDS", (0.0, 0.0, 0.0))
-    really = following.read
+    really = following.read_events
 
     def script(*failures: Failure | None) -> None:
         pending = list(failures)
@@ -79,7 +79,7 @@ def store_fails(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 raise failing(kind)
             return really(*arguments)
 
-        monkeypatch.setattr(following, "read", read)
+        monkeypatch.setattr(following, "read_events", read)
 
     return script
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.core.fairness import AT_ONCE, MOST_LAPSED, SHARE, CallSlot, CallSlots, away, begin, current
+from nexus.core.fairness import AT_ONCE, MOST_LAPSED, SHARE, CallSlot, CallSlots, away, current, hold
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +75,7 @@ async def test_a_call_that_is_parked_lets_others_be_served() -> None:
     async def park() -> bool:
         slot = CallSlot(slots, "one")
         await slot.acquire()
-        begin(slot)
+        hold(slot)
         async with away():
             await woken.wait()
         held = current() is slot
@@ -95,7 +95,7 @@ async def test_a_call_that_was_parked_leaves_no_garbage() -> None:
     async def park() -> weakref.ref[CallSlot]:
         slot = CallSlot(slots, "one")
         await slot.acquire()
-        begin(slot)
+        hold(slot)
         async with away():
             await asyncio.sleep(0)
         slot.release()

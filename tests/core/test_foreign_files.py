@@ -79,7 +79,7 @@ def strange(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "act", [foreign_files.read, foreign_files.open_file, lambda path: foreign_files.replace(path, b"ours")]
+    "act", [foreign_files.read_file, foreign_files.open_file, lambda path: foreign_files.replace(path, b"ours")]
 )
 def test_only_regular_files_are_read_and_replaced(strange: Path, act: Callable[[str], Any]) -> None:
     before = strange.lstat()
@@ -95,7 +95,7 @@ def test_it_is_led_nowhere_by_a_directory(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
     path = str(tmp_path / "link" / "file")
     for act in (
-        foreign_files.read,
+        foreign_files.read_file,
         foreign_files.unlink,
         foreign_files.remove,
         lambda path: foreign_files.replace(path, b"ours", may_make=lambda _: True),
@@ -115,7 +115,7 @@ def test_it_replaces_in_one_step_and_keeps_the_mode(tmp_path: Path) -> None:
     assert (file.read_bytes(), file.stat().st_mode & 0o777) == (b"two", 0o750)
     assert list(file.parent.iterdir()) == [file]
     with pytest.raises(OSError, match="over 2 bytes"):
-        foreign_files.read(str(file), largest=2)
+        foreign_files.read_file(str(file), largest=2)
 
 
 @pytest.mark.parametrize(

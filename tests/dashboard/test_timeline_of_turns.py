@@ -41,7 +41,7 @@ def worked(clock: time_machine.Traveller, lead: PoolAgent, noon: datetime) -> li
     at(4)
     asked = questions.ask(agent_id="lead", kind="permission", title="To run make", turn=first)
     at(6)
-    questions.answer(question_id=asked.pk, verdict=AnswerKind.ALLOW, operator="olga")
+    questions.answer_question(question_id=asked.pk, verdict=AnswerKind.ALLOW, operator="olga")
     at(10)
     say(first, Role.ASSISTANT, "The cookie was too old.")
     settle(first, answer="The cookie was too old.", input_tokens=70, output_tokens=20)

@@ -183,7 +183,7 @@ def test_it_tells_at_both_ends_of_a_session_whatever_another_call_is_at(
         ("import nexus.hooks.entry", {"django", "pydantic", "mcp"}),
         ("import nexus.planning.hook, nexus.planning.turns", {"django", "pydantic", "mcp", "yaml"}),
         (
-            "import nexus.hooks.harness; nexus.hooks.harness.read(['--agent-id', 'b'], {}, '{}')",
+            "import nexus.hooks.harness; nexus.hooks.harness.parse_call(['--agent-id', 'b'], {}, '{}')",
             {"shutil", "tempfile", "django"},
         ),
     ],
@@ -384,7 +384,7 @@ def test_it_looks_again_when_the_clock_went_back(fresh: Any, builder: HookCall, 
 
 
 def read(*arguments: str, environ: dict[str, str] | None = None, **payload: Any) -> HookCall:
-    return dialects.read(arguments, environ or {}, json.dumps(payload) if payload else "")
+    return dialects.parse_call(arguments, environ or {}, json.dumps(payload) if payload else "")
 
 
 def test_it_takes_the_agent_from_the_option_then_the_environment(project: str) -> None:

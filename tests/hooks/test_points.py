@@ -23,7 +23,7 @@ from tests.hooks.harness import Harness
 
 
 def read(*arguments: str, **payload: Any) -> dialects.HookCall:
-    return dialects.read(arguments, {}, json.dumps({"cwd": "/", **payload}))
+    return dialects.parse_call(arguments, {}, json.dumps({"cwd": "/", **payload}))
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ INPUTS = st.dictionaries(st.sampled_from([*dialects.FILES, "command"]), VALUES)
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES | INPUTS | st.lists(VALUES)))
 def test_it_makes_something_of_every_payload(payload: dict[str, Any]) -> None:
-    call = dialects.read([], {}, json.dumps(payload))
+    call = dialects.parse_call([], {}, json.dumps(payload))
     told = dialects.fields(call.payload)
     assert all(isinstance(told[name], str) for name in ("prompt", "agent_type", "agent_id", "tool", "message"))
 

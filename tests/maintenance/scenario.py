@@ -149,7 +149,7 @@ def _fill_the_pool(project: str) -> None:
         for agent_id in ("planner", "planner", "helper")
     )
     turns.claim(done.pk)
-    turns.settle(done, turns.Ended(TurnStatus.DONE, "I did.", iterations=1))
+    turns.settle_turn(done, turns.Ended(TurnStatus.DONE, "I did.", iterations=1))
     turns.claim(taken.pk)
 
 

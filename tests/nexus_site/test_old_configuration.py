@@ -15,7 +15,7 @@ import pytest
 from django.core.management import call_command
 from mcp.client.client import Client
 
-from nexus.control.runners_file import read
+from nexus.control.runners_file import read_runners
 from nexus.core.config import RETIRED, variable
 from tests import warm
 from tests.acceptance.hub import START_SECONDS
@@ -104,7 +104,7 @@ def test_they_are_taken_out_again(person: Path) -> None:
 
 
 def test_its_runners_are_read() -> None:
-    known = read(KEPT / "runners.toml")
+    known = read_runners(KEPT / "runners.toml")
     assert known.default == "small"
     assert {name: runner.kind for name, runner in known.by_name.items()} == {
         "rehearsal": "rehearsal",

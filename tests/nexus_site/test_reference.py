@@ -133,7 +133,7 @@ def test_every_command_line_is_one_that_is_taken(file: Path) -> None:
     for name, *arguments in calls(file):
         _, rest = take_flags(arguments)
         if name == "hook" and entry.is_call(rest):
-            harness.read(rest, {}, "")
+            harness.parse_call(rest, {}, "")
         elif rest:  # a command's bare name is a word about it
             parsers[name].parse_args(rest)
         else:

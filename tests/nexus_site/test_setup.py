@@ -22,7 +22,7 @@ from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.registry import TOOLSETS
 from nexus.hooks import client_entries, setup_pieces, setup_record
 from nexus.reservations.guard import hooks as guard
-from nexus.reservations.management.commands.guard import asked
+from nexus.reservations.management.commands.guard import hook_arguments
 from nexus_site import background
 from nexus_site.management.commands import setup
 from tests.outside import program
@@ -227,7 +227,7 @@ def test_it_asks_once_and_writes_nothing_when_told_no(home: Path, shop: Path, mo
 
 
 def test_it_leaves_a_guard_that_was_there(home: Path, shop: Path) -> None:
-    store, _, flags = asked()
+    store, _, flags = hook_arguments()
     guard.install(str(shop), store, "closed", flags)
     assert "git hooks" not in set_up(shop, "--without", "guard")
     set_up(shop)
@@ -450,5 +450,5 @@ def test_the_guard_neither_waits_for_nor_replaces_what_is_no_file(home: Path, sh
     file.parent.mkdir(exist_ok=True)
     os.mknod(file, (stat.S_IFIFO if hook == "fifo" else stat.S_IFSOCK) | 0o600)
     with pytest.raises(NexusError, match="pre-commit cannot be read"):
-        guard.install(str(shop), *asked())
+        guard.install(str(shop), *hook_arguments())
     assert not stat.S_ISREG(file.lstat().st_mode)

@@ -64,7 +64,7 @@ def take() -> AbstractCheckRun:
 
 
 def judge(passed: bool, taken: AbstractCheckRun | None = None) -> None:
-    check_runs.settle(taken or take(), [receipt(passed)], FACTS)
+    check_runs.settle_run(taken or take(), [receipt(passed)], FACTS)
 
 
 def operates(nexus: Project, name: str, **arguments: Any) -> Any:

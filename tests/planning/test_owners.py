@@ -9,13 +9,13 @@ import pytest
 from nexus.dashboard.views.agents import works
 from nexus.planning.attention import calling
 from nexus.planning.models import Task, TaskStatus
-from nexus.planning.selectors import owed
+from nexus.planning.selectors import task_debts
 from tests.planning.conftest import Project
 from tests.store import plans
 
 
 def _owed(agent: str) -> list[str]:
-    return [debt.what for debt in owed([agent], datetime.now(UTC))]
+    return [debt.what for debt in task_debts([agent], datetime.now(UTC))]
 
 
 def _wakes(agent: str) -> list[str]:
@@ -59,6 +59,6 @@ def test_a_closed_cycle_asks_nobody_for_anything(nexus: Project) -> None:
 def test_nobody_goes_through_the_tasks_of_closed_cycles(nexus: Project) -> None:
     _tasks(nexus)
     moment = datetime.now(UTC)
-    looked = plans(lambda: (_owed("coder"), list(owed(None, moment)), _wakes("coder"), works(moment)))
+    looked = plans(lambda: (_owed("coder"), list(task_debts(None, moment)), _wakes("coder"), works(moment)))
     assert sum("plan_tasks_by_status (status=?" in plan for plan in looked) == 4, looked
     assert not any("SCAN plan_tasks" in plan or "autoindex_plan_tasks" in plan for plan in looked), looked

@@ -304,7 +304,7 @@ def test_it_passes_over_state_files_that_are_malformed(
     for name in ("plan.json", "tasks.json"):
         (root / ".nexus" / "state" / name).write_bytes(content)
     with Directory(str(root)) as directory:
-        found = state.read(directory)
+        found = state.read_state(directory)
     assert len(brief.summary(found, {"memory": [], "context": [], "rules": []})) >= 0
     assert len(brief.snapshot(found, {}, [])) > 0
 

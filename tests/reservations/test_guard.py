@@ -362,12 +362,12 @@ def test_it_refuses_a_pushed_tree_that_has_what_another_agent_holds(
 
 def test_it_does_not_wait_for_a_pipe_in_the_place_of_a_git_directory(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / ".git")
-    assert repository.find(str(tmp_path / "a.py")) is not None
+    assert repository.find_repository(str(tmp_path / "a.py")) is not None
 
 
 def test_it_does_not_read_what_is_no_file_of_gits(tmp_path: Path) -> None:
     (tmp_path / ".git").symlink_to("/dev/zero")
-    assert repository.find(str(tmp_path / "a.py")) is not None
+    assert repository.find_repository(str(tmp_path / "a.py")) is not None
 
 
 def test_it_lets_pass_what_a_remote_has_already(repo: Repo, held: Held, remote: Path) -> None:

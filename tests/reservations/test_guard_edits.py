@@ -57,7 +57,7 @@ class Hook:
         settings = SimpleNamespace(
             guard_edits=mode, database_url=None, database=self.held.file, home=self.held.file.parent
         )
-        return entry.respond(settings, dialects.read(given, {}, json.dumps(payload)), lambda: None)
+        return entry.respond(settings, dialects.parse_call(given, {}, json.dumps(payload)), lambda: None)
 
 
 @pytest.fixture
@@ -146,7 +146,7 @@ def test_it_makes_the_agent_known_to_the_commands_of_its_session(
         monkeypatch.setattr(entry, "_mail", lambda *_: "")
         entry.respond(
             SimpleNamespace(guard_edits="tell", home=tmp_path),
-            dialects.read(["--agent-id", agent_id], {}, text),
+            dialects.parse_call(["--agent-id", agent_id], {}, text),
             lambda: None,
         )
     said = subprocess.check_output(["sh", "-c", f". '{tmp_path}/exports'; echo $NEXUS_AGENT_ID"], text=True)

@@ -366,7 +366,7 @@ def test_an_outage_as_a_claim_ends_leaves_no_traceback(
         raise failing("away")
 
     asked: list[str] = []
-    monkeypatch.setattr(services, "settle", away)
+    monkeypatch.setattr(services, "settle_reservations", away)
     call("agent_register", agent_id="ann")
     work = {"project_root": str(shop.root), "target": {"strategy": "broadcast"}, "visibility": "public"}
     made = call("handoff_create", from_agent_id="ann", **work)["handoff_id"]

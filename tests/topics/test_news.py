@@ -48,7 +48,7 @@ def topic(speaker: Client) -> str:
 
 def waiting(agent_id: str) -> list[str]:
     """What waits for an agent, by its text; the look without Django must agree."""
-    ids = [notice.identifier for notice in notices.waiting(agent_id)]
+    ids = [notice.identifier for notice in notices.unread_messages(agent_id)]
     if connection.vendor == "sqlite":
         seen = glance(settings.NEXUS.database, agent_id=agent_id, root="/", busy_ms=1000)
         assert seen.waiting == set(ids)
@@ -108,7 +108,7 @@ def test_nobody_is_told_of_a_closed_topic_it_has_no_part_in(speaker: Client, top
 def test_a_notice_tells_what_names_its_reader(speaker: Client, topic: str) -> None:
     Client(agent_id="builder").join(topic, "red-squirrel")
     speaker.say(topic, "plain", "for @builder.")
-    first, second = notices.waiting("builder")
+    first, second = notices.unread_messages("builder")
     assert ("names you" in first.what, "names you" in second.what) == (False, True)
     assert second.said == {"topic": "cache", "from": "speaker", "body": "for @builder."}
 

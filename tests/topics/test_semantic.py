@@ -361,7 +361,7 @@ def test_without_the_extra_it_says_how_to_get_it(
     answer = answered(ann, "car", "hybrid")
     assert (answer["count"], "extra semantic: " in answer["warnings"][0]["message"]) == (1, True)
     assert work_once(EMBEDDING) == []
-    assert not source.wanted()
+    assert not source.is_enabled()
 
 
 def test_a_query_for_another_model_is_told_which_there_is(ann: Client, cars: str, model: str) -> None:
@@ -485,13 +485,13 @@ async def test_a_server_indexes_what_is_said_beside_its_requests(
     monkeypatch.setattr(local.Local, "__init__", load)
     monkeypatch.setattr(local.Local, "embed", embed)
     kept = asyncio.Event()
-    loop, keep = asyncio.get_running_loop(), index.keep
+    loop, keep = asyncio.get_running_loop(), index.store_vectors
 
     def keep_and_tell(*given: Any) -> None:
         keep(*given)
         loop.call_soon_threadsafe(kept.set)
 
-    monkeypatch.setattr(index, "keep", keep_and_tell)
+    monkeypatch.setattr(index, "store_vectors", keep_and_tell)
     outbox = [{"content_markdown": "the car is broken"}]
     working = asyncio.create_task(work_forever(EMBEDDING))
     try:

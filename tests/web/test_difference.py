@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from nexus.core import unified_diff
 from nexus.core.unified_diff import ChangedFile
 from nexus.web import difference
-from nexus.web.difference import LONGEST, MOST_FILES, MOST_LINES, MOST_OF_ONE, DiffFile, read
+from nexus.web.difference import LONGEST, MOST_FILES, MOST_LINES, MOST_OF_ONE, DiffFile, read_diff
 from nexus.web.highlighting import highlighted, lexer_of
 from nexus.web.templatetags.nexus import plain
 from tests.conftest import examples
@@ -69,7 +69,7 @@ def test_it_gives_every_line_to_its_file(files: list[list[tuple[str, str]]]) -> 
     diff = "".join(
         written(name, *(sign + text for sign, text in lines)) for name, lines in zip(names, files, strict=True)
     )
-    changes = read(diff, every(*names))
+    changes = read_diff(diff, every(*names))
     assert [file.name for file in changes.files] == names
     kinds = {"+": "added", "-": "removed", " ": "same"}
     for file, lines in zip(changes.files, files, strict=True):
@@ -81,7 +81,9 @@ def test_it_gives_every_line_to_its_file(files: list[list[tuple[str, str]]]) -> 
 
 @given(st.text(max_size=300))
 def test_it_reads_any_text(text: str) -> None:
-    changes = read(written("x", text), every("x")) if f"\n{unified_diff.HEAD}" not in f"\n{text}" else read("", [])
+    changes = (
+        read_diff(written("x", text), every("x")) if f"\n{unified_diff.HEAD}" not in f"\n{text}" else read_diff("", [])
+    )
     for file in changes.files:
         for markup in (file.unified, file.split):
             assert "\u202e" not in text_of(markup)
@@ -89,7 +91,7 @@ def test_it_reads_any_text(text: str) -> None:
 
 def test_it_takes_names_from_the_list_and_never_from_a_header() -> None:
     diff = written('"a\\nb', "+x") + written("b b/c d", "+x")
-    assert [file.name for file in read(diff, every("a\nb", "b b/c d")).files] == ["a\nb", "b b/c d"]
+    assert [file.name for file in read_diff(diff, every("a\nb", "b b/c d")).files] == ["a\nb", "b b/c d"]
 
 
 def test_a_section_that_fits_no_file_of_the_list_is_an_error() -> None:
@@ -100,7 +102,7 @@ def test_a_section_that_fits_no_file_of_the_list_is_an_error() -> None:
         (other, []),
     ):
         with pytest.raises(unified_diff.Mismatch):
-            read(diff, files)
+            read_diff(diff, files)
 
 
 def test_it_tells_new_deleted_binary_empty_and_other_modes() -> None:
@@ -111,7 +113,7 @@ def test_it_tells_new_deleted_binary_empty_and_other_modes() -> None:
     )
     only_mode = changed("c", new="100755")
     only_mode["new"] = OLD
-    new, deleted, mode = read(diff, [changed("a", "A"), changed("b", "D"), only_mode]).files
+    new, deleted, mode = read_diff(diff, [changed("a", "A"), changed("b", "D"), only_mode]).files
     assert (new.what, new.binary, new.is_whole, new.rows) == ("new", True, False, [])
     assert (deleted.what, deleted.binary, deleted.is_whole, deleted.rows) == ("deleted", False, True, [])
     assert (mode.notes, mode.is_whole, mode.rows) == (["old mode 100644", "new mode 100755"], True, [])
@@ -121,7 +123,7 @@ def test_it_shows_so_many_files_lines_and_characters_and_counts_the_rest() -> No
     long = written("long", *["+x"] * (MOST_OF_ONE + 10))
     after = written("after", "+z")
     names = ["long", "after", "long", "after", *(f"cut{n}" for n in range(3))]
-    changes = read(long + after + long + after, every(*names))
+    changes = read_diff(long + after + long + after, every(*names))
     first, second, third, last = changes.files
     assert (len(first.rows), first.hidden) == (MOST_OF_ONE, 11)
     assert (len(second.rows), second.hidden) == (2, 0)
@@ -129,11 +131,11 @@ def test_it_shows_so_many_files_lines_and_characters_and_counts_the_rest() -> No
     assert (last.rows, last.hidden) == ([], 2)
     assert [file.opened for file in changes.files] == [True, False, False, False]
     assert changes.unshown == ["cut0", "cut1", "cut2"] and changes.unseen == ["long", "long", *names[3:]]
-    (wide,) = read(written("wide", "+" + "y" * (LONGEST + 1)), every("wide")).files
+    (wide,) = read_diff(written("wide", "+" + "y" * (LONGEST + 1)), every("wide")).files
     assert not wide.is_whole
     assert text_of(wide.unified).endswith("y… (1 characters more)\n")
     many = [f"f{number}" for number in range(MOST_FILES + 5)]
-    changes = read("".join(written(name, "+x") for name in many), every(*many))
+    changes = read_diff("".join(written(name, "+x") for name in many), every(*many))
     assert len(changes.files) == MOST_FILES and len(changes.unshown) == 5
 
 
@@ -147,7 +149,7 @@ def compared(folder: Path, before: bytes, after: bytes, name: str = "file.txt") 
     assert said.returncode == 1, said.stderr
     diff = said.stdout.decode(errors="replace")
     old, new = re.findall(r"(?m)^index (\w+)\.\.(\w+)", diff)[0]
-    (file,) = read(diff, [cast(ChangedFile, changed(name) | {"old": old, "new": new})]).files
+    (file,) = read_diff(diff, [cast(ChangedFile, changed(name) | {"old": old, "new": new})]).files
     return file
 
 
@@ -184,7 +186,7 @@ def test_its_numbers_and_texts_are_those_of_both_files(
 
 @given(CONTENT, CONTENT)
 def test_what_it_marks_is_what_differs(before: str, after: str) -> None:
-    (file,) = read(written("f", f"-{before}", f"+{after}"), every("f")).files
+    (file,) = read_diff(written("f", f"-{before}", f"+{after}"), every("f")).files
     _, old, new = file.rows
     if not old.marks and not new.marks:
         return
@@ -207,10 +209,10 @@ def test_it_marks_the_words_that_changed_and_none_where_nearly_all_did(tmp_path:
 
 def test_it_bounds_the_search_for_changed_words() -> None:
     lines = [f"{sign}{word * 125}" for sign, word in (("-", "a b "), ("+", "b a ")) for _ in range(990)]
-    (file,) = read(written("f", *lines), every("f")).files
+    (file,) = read_diff(written("f", *lines), every("f")).files
     assert len(file.rows) == MOST_OF_ONE
     words = " ".join(f"w{number}" for number in range(100))
-    old, new = read(written("f", f"-begin {words} end", f"+begin {words[::-1]} end"), every("f")).files[0].rows[1:]
+    old, new = read_diff(written("f", f"-begin {words} end", f"+begin {words[::-1]} end"), every("f")).files[0].rows[1:]
     assert (len(old.marks), len(new.marks)) in {(0, 0), (1, 1)}
 
 
@@ -237,7 +239,7 @@ CODE = st.lists(
 )
 def test_it_shows_all_of_a_text_whatever_its_lexer_makes_of_it(text: str, name: str) -> None:
     lines = [f"+{line}" for line in text.split("\n")]
-    (file,) = read(written(name, *lines), every(name)).files
+    (file,) = read_diff(written(name, *lines), every(name)).files
     said = re.sub(r"(?m)^\d+", "", text_of(file.unified))
     assert said == "@@ -1 +1 @@\n" + "".join(f"{plain(line[1:])}\n" for line in lines)
 
@@ -267,14 +269,14 @@ def test_it_names_submodules_links_and_pointers() -> None:
     stored = written("p.bin", *(f"+{line}" for line in pointer))
     posing = written("q.py", *(f"+{line}" for line in (*pointer, "import os")))
     records = [changed("m", old="160000", new="160000"), changed("l", "A", new="120000"), *every("p.bin", "q.py")]
-    files = read(module + link + stored + posing, records).files
+    files = read_diff(module + link + stored + posing, records).files
     assert [file.kind for file in files] == ["submodule", "symbolic link", "Git LFS pointer", ""]
 
 
 def test_a_file_of_another_type_has_both_of_its_sections_and_the_next_keeps_its_name() -> None:
     gone = written("a", "-x", note=f"deleted file mode 100644\nindex {OLD}..{NONE}\n@@ -1 +0,0 @@\n")
     link = written("a", "+/etc/passwd", note=f"new file mode 120000\nindex {NONE}..{NEW}\n@@ -0,0 +1 @@\n")
-    first, second = read(gone + link + written("b", "+y"), [changed("a", "T", new="120000"), changed("b")]).files
+    first, second = read_diff(gone + link + written("b", "+y"), [changed("a", "T", new="120000"), changed("b")]).files
     assert (first.name, first.what, first.kind) == ("a", "another type", "symbolic link")
     assert lines_of(first) == [("removed", "x"), ("added", "/etc/passwd")]
     assert (second.name, lines_of(second)) == ("b", [("added", "y")])
@@ -311,7 +313,7 @@ def test_the_view_is_the_one_of_the_address_or_else_the_last_one() -> None:
 def test_its_page_lists_the_files_and_shows_what_a_caller_puts_below_a_line(tmp_path: Path) -> None:
     file = compared(tmp_path, b"a\n", b"b\n")
     file.rows[2].below = mark_safe("<p>Why?</p>")
-    changes = difference.Changes([file, read(written("<i>", "+x"), every("<i>")).files[0]], ["more"])
+    changes = difference.Changes([file, read_diff(written("<i>", "+x"), every("<i>")).files[0]], ["more"])
     for view in difference.VIEWS:
         page = render_to_string("web/diff.html", {"changes": changes, "view": view, "address": "/here/"})
         assert page.count("<p>Why?</p></ins>") == 1 and "<i>" not in page

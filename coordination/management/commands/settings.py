@@ -10,7 +10,7 @@ from django.core.management.base import CommandParser
 
 from nexus.core.cli import spelled
 from nexus.core.operations.replies import Data
-from nexus.core.verbs import Row, Verb, VerbsCommand, named
+from nexus.core.verbs import Row, Verb, VerbsCommand, name_argument
 
 
 class Command(VerbsCommand):
@@ -87,9 +87,9 @@ def _vocabulary(row: Row) -> str:
     return f"{row['minimum']} or more" if row["maximum"] is None else f"{row['minimum']}–{row['maximum']}"
 
 
-SETTING = named("setting", "Its name.")
+SETTING = name_argument("setting", "Its name.")
 
 
 def _add_value(parser: CommandParser) -> None:
     SETTING(parser)
-    named("value", "The new value.")(parser)
+    name_argument("value", "The new value.")(parser)

@@ -53,7 +53,7 @@ class TailOptions:
         """Return the next page after `cursor` of what the agent may see. The recipient of a message may see it."""
         caller = Caller("tail", agent_id=None if self.inbox_only else self.agent_id)
         try:
-            return log.read(caller, self.filters, cursor)
+            return log.read_events(caller, self.filters, cursor)
         except DatabaseError:
             connection.close()  # the next read uses a fresh connection
             raise

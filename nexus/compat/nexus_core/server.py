@@ -36,7 +36,7 @@ def build_server(caller: Caller) -> Server[Any]:
         return ListToolsResult.model_validate({"tools": TOOLS})
 
     async def call_tool(ctx: Any, params: CallToolRequestParams) -> CallToolResult:
-        return CallToolResult.model_validate(await answer(caller, params.name, params.arguments))
+        return CallToolResult.model_validate(await call_result(caller, params.name, params.arguments))
 
     async def as_it_answers(ctx: Any, call_next: CallNext) -> HandlerResult:
         """Answer in its form; the SDK's has fields that it does not write."""
@@ -47,7 +47,7 @@ def build_server(caller: Caller) -> Server[Any]:
             name, arguments = params.get("name"), params.get("arguments")
             if not isinstance(name, str) or not isinstance(arguments, dict | None):
                 raise _malformed(params)
-            return await answer(caller, name, arguments)
+            return await call_result(caller, name, arguments)
         found = await call_next(ctx)
         if ctx.method == "initialize" and isinstance(found, dict):
             found["capabilities"] = {"tools": {"listChanged": True}}
@@ -58,7 +58,7 @@ def build_server(caller: Caller) -> Server[Any]:
     return server
 
 
-async def answer(caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
+async def call_result(caller: Caller, name: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the result of a call."""
     if name not in SCHEMAS:
         return _error(f"MCP error -32602: Tool {name} not found")

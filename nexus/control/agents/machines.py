@@ -79,7 +79,7 @@ def follow_clock() -> None:
         follow(cursor.fetchone()[0])
 
 
-def begin(
+def begin_incarnation(
     name: str,
     *,
     runners: Collection[str],

@@ -81,19 +81,19 @@ def counts() -> Counts:
 
 def living(words: str, *, offset: int, limit: int) -> list[Member]:
     """Return living agents, each after its parent; with words, those whose name, runner or directory contains them."""
-    known = named(PoolAgent.objects.living(), words).order_by("pool_agent_id").values_list("pk", "parent")
+    known = matching(PoolAgent.objects.living(), words).order_by("pool_agent_id").values_list("pk", "parent")
     lined_up = list(_lined_up(known))[offset : offset + limit]
     return _members([pk for pk, _ in lined_up], dict(lined_up))
 
 
 def ended(words: str, *, offset: int, limit: int) -> list[Member]:
     """Return agents that ended, latest first."""
-    rows = named(PoolAgent.objects.exclude(ended_at=None), words).order_by("-ended_at", "-pool_agent_id")
+    rows = matching(PoolAgent.objects.exclude(ended_at=None), words).order_by("-ended_at", "-pool_agent_id")
     keys = list(rows.values_list("pk", flat=True)[offset : offset + limit])
     return _members(keys, dict.fromkeys(keys, 0))
 
 
-def named(rows: QuerySet[PoolAgent], words: str) -> QuerySet[PoolAgent]:
+def matching(rows: QuerySet[PoolAgent], words: str) -> QuerySet[PoolAgent]:
     """Keep the agents whose name, runner or directory contains the words; all if there are no words."""
     if not words:
         return rows

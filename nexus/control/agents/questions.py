@@ -152,7 +152,7 @@ def _answered_by_rule(question: Question, action: Action, moment: datetime) -> b
     return True
 
 
-def answer(
+def answer_question(
     *,
     question_id: str,
     verdict: AnswerKind,

@@ -50,7 +50,7 @@ def estimate(text: str) -> int:
     return -(-len(text.encode()) // BYTES_A_TOKEN)
 
 
-def made(agent: PoolAgent) -> int:
+def entries_made(agent: PoolAgent) -> int:
     """Return the number of entries in an agent's transcript: the position of the next one."""
     [(count,)] = _made(pk=agent.pk)
     return int(count)

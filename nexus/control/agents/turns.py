@@ -232,7 +232,7 @@ def queue(
     )
     woke = retry_of.wakes.order_by("wake_id") if turn.depth and retry_of else ()
     wakes = [Wake(turn=turn, kind=wake.kind, item=wake.item, sender=wake.sender) for wake in woke]
-    return begin(turn, actor.name, wakes)
+    return queue_turn(turn, actor.name, wakes)
 
 
 def nobody_waits(agent_id: str, request_id: str) -> None:
@@ -242,7 +242,7 @@ def nobody_waits(agent_id: str, request_id: str) -> None:
         open_ones.update(awaited_until=None)
 
 
-def begin(turn: Turn, by: str | None, wakes: Sequence[Wake] = ()) -> Turn:
+def queue_turn(turn: Turn, by: str | None, wakes: Sequence[Wake] = ()) -> Turn:
     """Store a new turn, with what woke its agent. Call it inside a transaction; a worker in this process may start the
     turn in it."""
     turn.status = TurnStatus.QUEUED
@@ -397,7 +397,7 @@ def _cancel(turn: Turn, by: str | None, moment: datetime) -> None:
         emit_turn_event("turn.cancel_asked", by, turn, moment)
 
 
-def waiting(ways: Mapping[str, str | None] | None = None, machine: str = HUB) -> list[tuple[str, str, str | None]]:
+def queued_turns(ways: Mapping[str, str | None] | None = None, machine: str = HUB) -> list[tuple[str, str, str | None]]:
     """Return the oldest queued turn of each agent of a machine, unless it is due later or its runner is out; then the
     oldest that somebody waits for. A row has its id, the pool_agent_id, and the name of the agent at the top of the
     family that sent it, None for operators. `ways` are those of `outages`, if they are known."""
@@ -449,7 +449,7 @@ def claim(
             return None
         if turn.put_back and turn.runner is None:  # it failed there
             way = outages.stand_in(usual, ways) or way
-        if (spent := budgets.begin(turn.agent, moment, again=turn.put_back > 0)) is not None:
+        if (spent := budgets.count_run(turn.agent, moment, again=turn.put_back > 0)) is not None:
             _end_waiting(turn.agent, spent, moment)
             return None
         turn.status, turn.started_at, turn.runner = TurnStatus.RUNNING, moment, None if way == usual else way
@@ -493,7 +493,7 @@ def cancel_asked() -> list[str]:
     return [turn_id for (turn_id,) in _cancel_asked()]
 
 
-def settle(turn: Turn, ended: Ended) -> bool:
+def settle_turn(turn: Turn, ended: Ended) -> bool:
     """Store the end of a running turn, with its last entry; False if it had ended already.
 
     A turn that a fault of its provider ended is put back instead, to be started again later, unless it may have changed
@@ -582,7 +582,7 @@ def _settle(turn: Turn, ended: Ended, moment: datetime) -> None:
     questions.withdraw_of(turn, moment)
     agent = turn.agent
     if turn.started_at is not None:
-        budgets.settle(turn, moment)
+        budgets.count_spent(turn, moment)
         _rest(pk=agent.pk, iterations=ended.iterations, halted=ended.halted, moment=moment)
     if turn.depth:
         wakeups.settle_mail(turn)

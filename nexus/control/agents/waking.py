@@ -86,7 +86,7 @@ def wake(agent_pk: str, kinds: Collection[str]) -> Turn | None:
         wakes = [Wake(turn=turn, kind=item.kind, item=item.identifier, sender=item.sender) for item in items]
         failed = Turn.objects.needing_person().filter(agent=agent, wakes__item__in=[item.identifier for item in items])
         failed.update(needs_person_since=None)  # this turn is their retry
-        turns.begin(turn, items[0].sender, wakes)
+        turns.queue_turn(turn, items[0].sender, wakes)
     return turn
 
 

@@ -56,7 +56,7 @@ class Send(OfAgent):
     )
 
 
-def answer(agent_id: str, request_id: str) -> Answer | None:
+def answer_of_turn(agent_id: str, request_id: str) -> Answer | None:
     """Return a turn's answer; None while it is open. Raises TURN_FAILED and TURN_INTERRUPTED."""
     turn = selectors.turn(agent_id, request_id)
     return None if turn is None or turn.ended_at is None else _answer(turn)

@@ -15,7 +15,7 @@ from nexus.control.agents.rows import PoolAgentRow
 from nexus.control.agents.transcript import estimate
 from nexus.control.errors import ControlCode
 from nexus.control.models import HUB, PoolAgent, Turn
-from nexus.control.operations.agents import MOST_SECONDS, Answer, answer, end_of
+from nexus.control.operations.agents import MOST_SECONDS, Answer, answer_of_turn, end_of
 from nexus.control.permissions import rules
 from nexus.control.permissions.members import Actor, actor_of
 from nexus.control.permissions.rules import DEFAULT
@@ -94,7 +94,7 @@ def _resumed(p: CreateAgent, data: Data) -> CreateAgent:
 def _look(p: CreateAgent, caller: Caller) -> Created:
     """Return the created agent, and its answer once there is one."""
     assert isinstance(p, Resumed)
-    response = answer(p.agent_id or "", p.request_id)
+    response = answer_of_turn(p.agent_id or "", p.request_id)
     if response is None:
         return _created(p.agent_id or "", p.request_id, p.warning)
     return {**_created(p.agent_id or "", None, p.warning), "response": response}
@@ -185,7 +185,7 @@ def _instruction_tokens(actor: Actor, order: pool.Order, runner: Runner) -> int:
         return 0
     cwd = None if order.cwd is None else pool.real_directory(order.cwd, "cwd")
     may = pool.granted(order, cwd, pool.parent_of(actor, order.parent_agent_id), actor)
-    return estimate(instructions.read(may.cwd))
+    return estimate(instructions.read_instructions(may.cwd))
 
 
 class DestroyAgent(Params):

@@ -198,5 +198,7 @@ def _answered(
     p: OfQuestion, caller: Caller, verdict: AnswerKind, words: str | None = None, scope: str = "agent"
 ) -> QuestionRow:
     operator = operator_behind(caller)
-    answered = questions.answer(question_id=p.question_id, verdict=verdict, words=words, scope=scope, operator=operator)
+    answered = questions.answer_question(
+        question_id=p.question_id, verdict=verdict, words=words, scope=scope, operator=operator
+    )
     return question_row(answered)

@@ -309,7 +309,9 @@ class AnswerComment(OfComment):
 @operation(AnswerComment, *COMMON, guards=(IN_POOL,), idempotent=True)
 def pool_review_answer(p: AnswerComment, caller: Caller) -> CommentRow:
     """Say what became of a review's comment that was sent to you."""
-    return _comment_row(reviews.answer(actor_of(caller), comment_id=p.comment_id, outcome=p.outcome, words=p.words))
+    return _comment_row(
+        reviews.answer_comment(actor_of(caller), comment_id=p.comment_id, outcome=p.outcome, words=p.words)
+    )
 
 
 def _work_of(handoff: Handoff | None) -> WorkOf | None:

@@ -60,7 +60,7 @@ class WorktreeDiff(WorktreeRow):
 @operation(OfWorktree, *REFUSALS, guards=(IN_POOL,), slow=True, takes_minutes=True, read_only=True)
 def pool_worktree_diff(p: OfWorktree, caller: Caller) -> WorktreeDiff:
     """Return what the merge of an agent's worktree would change where it came from, uncommitted work included."""
-    return worktree_diff(*worktrees.look(actor_of(caller), p.agent_id, p.worktree_id))
+    return worktree_diff(*worktrees.compare(actor_of(caller), p.agent_id, p.worktree_id))
 
 
 def worktree_diff(row: PoolWorktree, survey: Survey) -> WorktreeDiff:

@@ -86,7 +86,7 @@ def exhausted(agent: PoolAgent, moment: datetime) -> Budget | None:
     return next((each for each in _of(agent) if each.renew(_day(moment)).is_spent), None)
 
 
-def begin(agent: PoolAgent, moment: datetime, *, again: bool = False) -> Budget | None:
+def count_run(agent: PoolAgent, moment: datetime, *, again: bool = False) -> Budget | None:
     """Count a run that begins, unless a budget is spent; return that one. Call it inside the transaction that starts
     the run: the rows are locked, so that of two runs only one takes the last turn. A run that begins again after a
     fault has taken its turn."""
@@ -100,7 +100,7 @@ def begin(agent: PoolAgent, moment: datetime, *, again: bool = False) -> Budget 
     return None
 
 
-def settle(turn: Turn, moment: datetime) -> None:
+def count_spent(turn: Turn, moment: datetime) -> None:
     """Count what a run has spent. Call it inside the transaction that ends the run."""
     counted = [each for each in _of(turn.agent) if each.measure != BudgetMeasure.TURNS]
     for budget in _locked(counted, moment):

@@ -48,7 +48,7 @@ from nexus.control.permissions import rules
 from nexus.control.permissions.members import Actor, refused
 from nexus.control.runners.git import GitFailed
 from nexus.control.worktrees import lane, trees, worktrees
-from nexus.control.worktrees.trees import Survey, named
+from nexus.control.worktrees.trees import Survey, names_in_words
 from nexus.control.worktrees.worktrees import refusal
 from nexus.core import unified_diff
 from nexus.core.background_work import BackgroundWork
@@ -76,7 +76,7 @@ class ReviewItem(NamedTuple):
         return self.row.agent.last_action_at
 
 
-def waiting(among: Q = EVERY) -> list[ReviewItem]:
+def waiting_for_review(among: Q = EVERY) -> list[ReviewItem]:
     """Return the worktrees that wait for review: first those that most handoffs and planned tasks wait for, then
     the oldest."""
     found = PoolWorktree.objects.for_review().filter(among).select_related("agent")
@@ -95,7 +95,7 @@ def waiting(among: Q = EVERY) -> list[ReviewItem]:
 def desk() -> list[ReviewItem | FinishedTask]:
     """Return all that waits for review, the worktrees and the submitted tasks without one: first what most handoffs and
     planned tasks wait for, then the oldest."""
-    found: list[ReviewItem | FinishedTask] = [*waiting(), *finished_tasks(Picture(now()))]
+    found: list[ReviewItem | FinishedTask] = [*waiting_for_review(), *finished_tasks(Picture(now()))]
     return sorted(found, key=lambda each: (-each.unblocks, each.since))
 
 
@@ -154,7 +154,7 @@ class ReviewedWork(NamedTuple):
 
 def show(agent_id: str, worktree_id: str | None, operator: str) -> ReviewedWork:
     """Return an agent's work, with its newest comments. Raises NOT_FOUND and WORKTREE_REFUSED."""
-    row, survey = worktrees.look(Actor(operator), agent_id, worktree_id)
+    row, survey = worktrees.compare(Actor(operator), agent_id, worktree_id)
     run = Turn.objects.filter(agent=row.agent, status=TurnStatus.DONE).order_by("-ended_at", "-pk").first()
     summary = (run.answer or "") if run else ""
     handoff = handoff_of(row)
@@ -200,7 +200,7 @@ def comment(
     """
     check_text(text)
     if at.path or seen is not None:
-        row, shown = worktrees.look(Actor(operator), agent_id, worktree_id)
+        row, shown = worktrees.compare(Actor(operator), agent_id, worktree_id)
         if seen not in (None, shown.content):
             raise lane.changed_since(shown.content)
         quote, content = hunk(shown, at), shown.content
@@ -288,7 +288,7 @@ def approve(
     INVALID_TRANSITION while comments wait to be sent.
     """
     actor = Actor(operator)
-    row, survey = worktrees.look(actor, agent_id, worktree_id)
+    row, survey = worktrees.compare(actor, agent_id, worktree_id)
     worktrees.record_commits(row, survey)
     if survey.content != seen:
         raise lane.changed_since(survey.content)
@@ -320,7 +320,7 @@ def _check_seen(row: PoolWorktree, survey: Survey, unseen: Sequence[str]) -> Non
     directories = tuple(name for name in unseen if name.endswith("/"))
     left = [path for path in survey.unshown if path not in unseen and not path.startswith(directories)]
     if left:
-        why = f"the review does not show all of {named(left)}; read that in {row.path}, and name it as unseen"
+        why = f"the review does not show all of {names_in_words(left)}; read that in {row.path}, and name it as unseen"
         raise refusal(why, field="unseen", names=left)
 
 
@@ -362,7 +362,7 @@ def abandon(
     return row, handoff
 
 
-def answer(actor: Actor, *, comment_id: str, outcome: str, words: str) -> ReviewComment:
+def answer_comment(actor: Actor, *, comment_id: str, outcome: str, words: str) -> ReviewComment:
     """Record what became of a comment, as the agent that it was sent to says; it may say so again.
 
     Raises NOT_FOUND, and NOT_PERMITTED for anybody else.
@@ -374,7 +374,7 @@ def answer(actor: Actor, *, comment_id: str, outcome: str, words: str) -> Review
             raise not_found("comment", comment_id[:200])
         if actor.agent is None or actor.agent.pk != found.recipient:
             raise refused("recipient", "The agent that a comment was sent to says what became of it.")
-        comments_rules.answer(found, outcome, words)
+        comments_rules.store_answer(found, outcome, words)
         worktrees.emit("answered", actor, found.worktree, now(), comment_id=found.pk, outcome=outcome)
     return found
 

@@ -24,7 +24,7 @@ MOST = 128 * 1024  # bytes of all together; the nearest to the agent come first
 CUT = "[cut off here: it is too long]"
 
 
-def read(cwd: str) -> str:
+def read_instructions(cwd: str) -> str:
     """Return the instructions for an agent in a directory, each file with its path; empty if there are none. Reads the
     disk and the store."""
     found, left = list[str](), MOST

@@ -165,7 +165,7 @@ def _status(path: str) -> os.stat_result | None:
 
 def _look(roots: Sequence[str], opened: Sequence[str]) -> Fixed:
     found = Fixed(tuple(roots))
-    existing = [root for root in roots if (at := sandbox.found(root)) is not None and stat.S_ISDIR(at.st_mode)]
+    existing = [root for root in roots if (at := sandbox.stat_of(root)) is not None and stat.S_ISDIR(at.st_mode)]
     if not existing:
         return found
     for root in existing:

@@ -156,7 +156,7 @@ def wrap(
     for path in reading:
         mounts[path] = ["--ro-bind-try", path, path]
     granted = {permissions.cwd: "--ro-bind", **dict.fromkeys(permissions.write_paths, "--bind")}
-    meant = {path: there for path in granted if (there := found(path)) is not None}
+    meant = {path: there for path in granted if (there := stat_of(path)) is not None}
     if permissions.cwd not in meant:
         raise RunnerFailed(f"the agent's directory, {permissions.cwd}, is not there any more")
     for path in meant:
@@ -189,7 +189,7 @@ def enclose(
     for path in files:
         mounts[path] = ["--ro-bind-try", path, path]
     for path, how in {**dict.fromkeys(reading, "--ro-bind"), **dict.fromkeys(writing, "--bind")}.items():
-        there = found(path)
+        there = stat_of(path)
         if there is None:
             raise RunnerFailed(f"there is no directory {path}")
         meant[path] = there
@@ -241,7 +241,7 @@ def _line(
     ]
 
 
-def found(path: str) -> os.stat_result | None:
+def stat_of(path: str) -> os.stat_result | None:
     """Return the stat of a granted path; None if nothing is there. Raises RunnerFailed if a symlink leads there:
     somebody who may write above it has put that there since it was granted."""
     try:

@@ -106,7 +106,7 @@ class DraftReporter:
         entries."""
         if self._position is None:
             try:
-                made = await in_thread(READERS, partial(transcript.made, self.turn.agent))
+                made = await in_thread(READERS, partial(transcript.entries_made, self.turn.agent))
             except DatabaseError:
                 return False
             self._position = max(made, self._position or 0)  # an entry may have been stored meanwhile
@@ -314,7 +314,7 @@ class RunningTurn:
         """Return the instructions of files, and store what they take of the context. Raises RunnerFailed."""
         agent = self.turn.agent
         try:
-            text = await on_disk(agent, partial(instructions.read, agent.cwd))
+            text = await on_disk(agent, partial(instructions.read_instructions, agent.cwd))
         except ToolFailed as failed:
             raise RunnerFailed(f"its instructions could not be read: {failed}") from None
         tokens = transcript.estimate(text)

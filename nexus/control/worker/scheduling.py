@@ -185,7 +185,7 @@ class Worker:
     def _begin_hub(self, but: Collection[str] = ()) -> None:
         """Begin the next incarnation of the hub's worker, which has the lock."""
         capacity = ControlSettings.current().pool_turns
-        self.own = machines.begin(HUB, runners=runners().by_name, capacity=capacity, but=but)
+        self.own = machines.begin_incarnation(HUB, runners=runners().by_name, capacity=capacity, but=but)
 
     def _beat(self) -> None:
         machines.beat(self.own, runners=runners().by_name)
@@ -264,7 +264,7 @@ class Worker:
         if self._stopping.is_set() or (is_full and not awaited):
             return False
         ways = outages.ways(now())
-        rows = [QueuedTurn(*row) for row in turns.waiting(ways, self.own.machine)]
+        rows = [QueuedTurn(*row) for row in turns.queued_turns(ways, self.own.machine)]
         queued = {turn for turn in rows if turn.agent in awaited or has_place(turn)}
         while (
             chosen := self._fairness.first((turn for turn in queued if turn.agent not in busy), families)
@@ -334,7 +334,7 @@ class Worker:
         """Run one turn, store its end, and wait for its runner to stop. Its agent starts no other turn before."""
         try:
             ended = await running.run()
-            await stored(partial(turns.settle, running.turn, ended), STORE_SECONDS, twice=True)
+            await stored(partial(turns.settle_turn, running.turn, ended), STORE_SECONDS, twice=True)
         except Exception as error:
             log.error("A turn's end could not be stored (%s); it counts as interrupted.", error, exc_info=error)
             self._unsure.add(running.turn.pk)

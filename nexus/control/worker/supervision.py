@@ -155,7 +155,7 @@ async def work_as_machine(name: str, labels: Sequence[str], capacity: int, ready
     """
     since, pause, own = now(), FIRST_PAUSE, None
     while True:
-        begin = partial(machines.begin, name, labels=labels, capacity=capacity, own=own)
+        begin = partial(machines.begin_incarnation, name, labels=labels, capacity=capacity, own=own)
         own = await stored(lambda: begin(runners=runners().by_name), math.inf, twice=True)  # noqa: B023
         ready()
         ready, started = (lambda: None), asyncio.get_running_loop().time()

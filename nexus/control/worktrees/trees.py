@@ -194,7 +194,7 @@ class Survey:
     def why_not(self) -> str:
         """Why the work cannot be merged; empty if it can."""
         if self.state == "conflict":
-            return f"it and the branch that it merges into changed the same places of {named(self.conflicts)}"
+            return f"it and the branch that it merges into changed the same places of {names_in_words(self.conflicts)}"
         if self.state == "rewritten":
             return "the branch that it merges into was rewritten, and does not have the commit where the work began"
         return ""
@@ -213,7 +213,7 @@ class Merge:
     conflicts: list[str]
 
 
-def named(names: Sequence[str]) -> str:
+def names_in_words(names: Sequence[str]) -> str:
     """Return the first names of files for a sentence, and how many more there are."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return f"{', '.join(map(repr, names[:MOST_NAMED]))}{more}"
@@ -491,7 +491,7 @@ def _facts(tree: Tree, work: Work, outcome: Outcome, since: Sequence[str], uncha
     count, subjects, naming, stat, raw, diff, *touched = said
     cut = raw.cut or diff.cut
     try:
-        text, files = unified_diff.shown(
+        text, files = unified_diff.within_bounds(
             diff.output.decode(errors="replace"), unified_diff.changed_files(raw.output), cut
         )
     except unified_diff.Mismatch as error:

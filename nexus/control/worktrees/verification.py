@@ -107,7 +107,7 @@ class Verification(BackgroundWork[AbstractCheckRun, "CheckResults | NotNow | Run
         if isinstance(outcome, NotNow):
             check_runs.put_off(item, str(outcome))
         elif isinstance(outcome, CheckResults):
-            check_runs.settle(item, outcome.receipts, outcome.facts)
+            check_runs.settle_run(item, outcome.receipts, outcome.facts)
         return False
 
 

@@ -113,7 +113,7 @@ def get(actor: Actor, agent_id: str, worktree_id: str | None) -> PoolWorktree:
     return row
 
 
-def look(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tuple[PoolWorktree, Survey]:
+def compare(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tuple[PoolWorktree, Survey]:
     """Return what the merge of an agent's worktree changes. Raises the errors of `get`, and WORKTREE_REFUSED."""
     row = get(actor, agent_id, worktree_id)
     try:

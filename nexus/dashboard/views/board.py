@@ -105,7 +105,7 @@ def _handoff(request: HttpRequest, handoff_id: str, form: CancelForm) -> HttpRes
         history=lines(events),
         depends_on=[(each, state_at(each, moment)) for each in selectors.dependencies(row)],
         remarks=remarks.of(row),
-        **check_runs.shown(selectors.check_runs_of(row)),
+        **check_runs.summaries(selectors.check_runs_of(row)),
         actions=[action for action in possible(status) if action.operation not in elsewhere],
         verifier=lifecycle.describe_verifier(row.verifier) if row.verifier else "",
         again=again,

@@ -56,7 +56,7 @@ def home(request: HttpRequest) -> TemplateResponse:
         found=len(rows),
         agents=len(picture.agents),
         glance=_glance(rows, workspace_id),
-        waiting=handoffs_selectors.waiting(picture.moment, LISTED, workspace_id=workspace_id),
+        waiting=handoffs_selectors.open_handoffs(picture.moment, LISTED, workspace_id=workspace_id),
         bars=_bars(minutes),
         last_hour=sum(minutes),
         busiest=max(minutes),

@@ -32,7 +32,7 @@ from nexus.planning.models import Cycle, Issue, Task
 from nexus.reservations import selectors as reserved
 from nexus.reservations.models import Reservation
 from nexus.topics.models import Topic
-from nexus.topics.search import find as find_said
+from nexus.topics.search import find_messages as find_said
 from nexus.web.forms import searched
 from nexus.web.page import render
 from nexus.web.templatetags.nexus import plain
@@ -91,7 +91,7 @@ def palette(request: HttpRequest) -> HttpResponse:
     )
 
 
-def find(request: HttpRequest) -> TemplateResponse:
+def search_page(request: HttpRequest) -> TemplateResponse:
     """Show the search page: what contains the words of `?q=`, a few of every kind, with links to more."""
     filters = SearchFilters(request.GET)
     words = filters.text("q")
@@ -154,7 +154,7 @@ def _agents(words: str) -> Iterator[Match]:
 
 
 def _pool(words: str) -> Iterator[Match]:
-    containing = monitoring.named(_newest(PoolAgent.objects.all()), words)
+    containing = monitoring.matching(_newest(PoolAgent.objects.all()), words)
     for row in containing.order_by(F("ended_at").desc(nulls_first=True), "-pk")[: EACH + 1]:
         state = "ended" if row.ended_at else "in the pool"
         description = f"{state}, {row.preset}, runner {plain(row.runner)}"

@@ -108,7 +108,7 @@ def send(*, project_root: str, agent_id: str | None, operator: str) -> tuple[str
     return to, len(drafts)
 
 
-def answer(*, agent_id: str, comment_id: str, outcome: str, words: str) -> PlanComment:
+def answer_comment(*, agent_id: str, comment_id: str, outcome: str, words: str) -> PlanComment:
     """Record what became of a comment, as the agent that it was sent to says; it may say so again.
 
     Raises VALIDATION_ERROR, NOT_FOUND, and NOT_OWNER for anybody else.
@@ -120,7 +120,7 @@ def answer(*, agent_id: str, comment_id: str, outcome: str, words: str) -> PlanC
             raise not_found("comment", comment_id[:200])
         if found.recipient != agent_id:
             raise NexusError(Code.NOT_OWNER, "The agent that a comment was sent to says what became of it.")
-        rules.answer(found, outcome, words)
+        rules.store_answer(found, outcome, words)
         moment = now()
         emit_event(found.workspace_id, "plan.answered", agent_id, moment, comment_id=found.pk, outcome=outcome)
         agents.touch(agent_id, moment)

@@ -85,7 +85,7 @@ class TaskKind(WorkKind[TaskCheckRun, Task]):
     def reclaim(self, work: Task, by: By, reasons: str, moment: datetime) -> None:
         work.submitted_at = None
         work.claim_epoch += 1
-        submissions.keep(work, moment)
+        submissions.store_status(work, moment)
         about = {"claim_epoch": work.claim_epoch, "to": work.doer, "reason": reasons[:2_000], **by.event_fields}
         self.record(work, "returned", by, moment, **about)
 

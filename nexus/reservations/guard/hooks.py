@@ -139,7 +139,7 @@ def _look(file: Path) -> Hook:
 
 def _content(file: Path) -> bytes:
     """Return the content of a hook; of a link, where it leads: it is kept as it is. Raises OSError."""
-    return os.fsencode(os.readlink(file)) if file.is_symlink() else foreign_files.read(str(file))  # noqa: PTH115
+    return os.fsencode(os.readlink(file)) if file.is_symlink() else foreign_files.read_file(str(file))  # noqa: PTH115
 
 
 def install(repository: str, store: str, unreadable: str, flags: str) -> list[Path]:

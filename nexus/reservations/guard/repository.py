@@ -51,7 +51,7 @@ class Repository(NamedTuple):
         return (_line(os.path.join(self.own, "MERGE_HEAD")) or "").split()
 
 
-def find(path: str) -> Repository | None:
+def find_repository(path: str) -> Repository | None:
     """Return the repository whose work tree contains a path; None outside of any."""
     top = os.path.realpath(path)
     while not os.path.lexists(os.path.join(top, ".git")):

@@ -34,14 +34,14 @@ class EmbeddingWork(BackgroundWork[Sequence[Text], Embedded | None]):
     tick_seconds = 5.0
 
     def queues(self) -> Sequence[str]:
-        return ["topics"] if source.wanted() else []
+        return ["topics"] if source.is_enabled() else []
 
     def claim(self, queue: str) -> Sequence[Text] | None:
         """Return the next messages. An empty batch makes it load the model, where it is not loaded and there
         are messages."""
         embedder = source.loaded()
         if embedder is None:
-            return () if source.wanted() and TopicMessage.objects.exists() else None
+            return () if source.is_enabled() and TopicMessage.objects.exists() else None
         return index.pending(embedder.identity, BATCH) or None
 
     def act(self, item: Sequence[Text]) -> Embedded | None:
@@ -61,7 +61,7 @@ class EmbeddingWork(BackgroundWork[Sequence[Text], Embedded | None]):
 
     def settle(self, item: Sequence[Text], outcome: Embedded | None) -> bool:
         if outcome is not None and item:
-            index.keep(outcome.identity, item, outcome.vectors)
+            index.store_vectors(outcome.identity, item, outcome.vectors)
         return outcome is not None
 
 
@@ -77,11 +77,11 @@ def catch_up() -> Iterator[int]:
 
     embedder = source.current()
     index.mend(embedder.identity, size(embedder.dimension))
-    yield index.waiting(embedder.identity)
+    yield index.count_missing(embedder.identity)
     while batch := index.pending(embedder.identity, BATCH):
         embedded = _embedded(batch)
-        index.keep(embedded.identity, batch, embedded.vectors)
-        yield index.waiting(embedder.identity)
+        index.store_vectors(embedded.identity, batch, embedded.vectors)
+        yield index.count_missing(embedder.identity)
 
 
 def _embedded(texts: Sequence[Text]) -> Embedded:

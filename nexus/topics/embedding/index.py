@@ -27,7 +27,7 @@ def pending(identity: str, limit: int) -> list[Text]:
     return found
 
 
-def waiting(identity: str = STALE) -> int:
+def count_missing(identity: str = STALE) -> int:
     """Count the messages without a vector of a model; without a model, those without any usable vector."""
     others = _of_others(identity) if identity else [Embedding.objects.filter(model=STALE)]
     return _fresh().count() + sum(each.count() for each in others)
@@ -43,7 +43,7 @@ def _of_others(identity: str) -> list[QuerySet[Embedding]]:
     return [Embedding.objects.filter(model__lt=identity), Embedding.objects.filter(model__gt=identity)]
 
 
-def keep(identity: str, texts: Sequence[Text], vectors: Sequence[bytes]) -> None:
+def store_vectors(identity: str, texts: Sequence[Text], vectors: Sequence[bytes]) -> None:
     """Store the vectors of texts. A message deleted meanwhile gets none; one that was changed gets another one
     later."""
     with write():

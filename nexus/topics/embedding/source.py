@@ -52,7 +52,7 @@ _known = _Known("", None)
 _loading = threading.Lock()
 
 
-def wanted() -> bool:
+def is_enabled() -> bool:
     """Return whether a model is named and has not just failed. Loads nothing."""
     model = TopicSettings.current().embedding_model
     return bool(model) and not (_known.model == model and _known.failing())

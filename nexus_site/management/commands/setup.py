@@ -41,7 +41,7 @@ from nexus.hooks.harness import derived_id
 from nexus.hooks.setup_pieces import Piece
 from nexus.reservations.guard import hooks as guard
 from nexus.reservations.guard import shell
-from nexus.reservations.management.commands.guard import asked
+from nexus.reservations.management.commands.guard import hook_arguments
 from nexus_site import background
 
 USUAL = ("coordination", "files", "questions")  # mail and handoffs, reservations, questions to a person
@@ -175,7 +175,7 @@ class Command(NexusCommand):
         """Install the commit guard; where a hook is in the way, say so and continue."""
         hooks = guard.hooks_directory(str(root)).hooks
         try:
-            guard.install(str(root), *asked())
+            guard.install(str(root), *hook_arguments())
         except NexusError as error:
             self.stderr.write(f"[nexus] {error.message}")
             return
@@ -189,7 +189,7 @@ class Command(NexusCommand):
             if not where.own:
                 self.stderr.write("[nexus] The commit guard is left out: `nexus guard install` says how to add it.")
                 return []
-            wanted = {hook: guard.script(hook.file.name, *asked()) for hook in where.hooks}
+            wanted = {hook: guard.script(hook.file.name, *hook_arguments()) for hook in where.hooks}
         except NexusError:  # no repository
             return []
         return [
@@ -366,7 +366,7 @@ def _shown(content: bytes | None) -> str | None:
 def _guard_row(root: Path, *, left_out: bool) -> CheckRow:
     try:
         where = guard.hooks_directory(str(root))
-        holds = all(hook.content == guard.script(hook.file.name, *asked()) for hook in where.hooks)
+        holds = all(hook.content == guard.script(hook.file.name, *hook_arguments()) for hook in where.hooks)
         return CheckRow("commit guard", holds or (None if left_out else False), _short(where.directory, root))
     except NexusError:
         return CheckRow("commit guard", None, "no git repository")

@@ -14,7 +14,7 @@ from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners_file import Acp, presets, problem, runners
 from nexus.core.cli import EXIT_CODES
 from nexus.core.operations.errors import Code, NexusError, invalid
-from nexus.core.verbs import Option, Verb, VerbsCommand, named, time
+from nexus.core.verbs import Option, Verb, VerbsCommand, name_argument, time
 
 
 class Command(VerbsCommand):
@@ -30,7 +30,7 @@ class Command(VerbsCommand):
 {EXIT_CODES}"""
 
     def verbs(self) -> Sequence[Verb]:
-        runner = named("runner", "A name of runners.toml.")
+        runner = name_argument("runner", "A name of runners.toml.")
         return (
             Verb("list", "List the runners that runners.toml names.", self.list, examples=["nexus runners"]),
             Verb("presets", "List the agents that `preset` in runners.toml can name, with the versions tried.",

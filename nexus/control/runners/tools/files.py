@@ -87,7 +87,7 @@ def _marked(entry: os.DirEntry[str]) -> str:
 
 def _text(resolved: str, path: str) -> str:
     with failing(path):
-        text = decoded(foreign_files.read(resolved, largest=LARGEST_FILE))
+        text = decoded(foreign_files.read_file(resolved, largest=LARGEST_FILE))
     if text is None:
         raise ToolFailed(f"{path} is not UTF-8 text.")
     return text

@@ -148,7 +148,7 @@ def _is_left_out(path: str, closed: str | None) -> bool:
 def _lines(at: int, name: str) -> list[str]:
     """Return the lines of a text file; none if it is not text, too large, or gone."""
     try:
-        text = decoded(foreign_files.read(name, at, largest=LARGEST_FILE))
+        text = decoded(foreign_files.read_file(name, at, largest=LARGEST_FILE))
     except OSError:
         return []
     return [] if text is None else text.splitlines()

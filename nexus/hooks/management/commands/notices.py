@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nexus.core.cli import CommandGroup
-from nexus.core.verbs import Option, Verb, VerbsCommand, named, time
+from nexus.core.verbs import Option, Verb, VerbsCommand, name_argument, time
 from nexus.hooks import notices
 
 
@@ -52,7 +52,7 @@ class Command(VerbsCommand):
                 "test",
                 "Send a test to an address now. Exit code 1 if it failed.",
                 self.test,
-                named("notice_id", "The notice_id."),
+                name_argument("notice_id", "The notice_id."),
                 ["nexus notices test ntc_…"],
             ),
             Verb(
@@ -66,9 +66,9 @@ class Command(VerbsCommand):
 
     def test(self, options: Mapping[str, Any]) -> int:
         """Send a test from this process, and store how it went."""
-        row = notices.find(options["notice_id"])
+        row = notices.find_address(options["notice_id"])
         notice = notices.Notice(row, *notices.TEST, keys=row.sent_keys)
         sent = notices.send(notice)
-        notices.settle(notice, sent)
+        notices.settle_notice(notice, sent)
         self.show(options, {"notice_id": row.pk, "sent": sent.error is None, "error": sent.error})
         return 0 if sent.error is None else 1

@@ -85,7 +85,7 @@ class Command(VerbsCommand):
     def status(self, options: Mapping[str, Any]) -> int:
         location = hooks.hooks_directory(options["repo"])
         found = location.hooks
-        arguments = asked()
+        arguments = hook_arguments()
         rows = [
             {
                 "hook": hook.file.name,
@@ -110,7 +110,7 @@ class Command(VerbsCommand):
         return 0
 
     def install(self, options: Mapping[str, Any]) -> int:
-        changed = hooks.install(options["repo"], *asked())
+        changed = hooks.install(options["repo"], *hook_arguments())
         remind_of_password(self)
         return self._report(options, changed, "Installed")
 
@@ -125,7 +125,7 @@ class Command(VerbsCommand):
         return 0
 
     def ask_now(self, options: Mapping[str, Any]) -> int:
-        command = [*shlex.split(hooks.program()), check.CHECK, "", *asked()]
+        command = [*shlex.split(hooks.program()), check.CHECK, "", *hook_arguments()]
         top, where = hooks.top(options["repo"]), hooks.hooks_directory(options["repo"])
         code = in_foreground(command, cwd=top).code  # the command that the hook runs
         if where.own:
@@ -162,7 +162,7 @@ def _add_verb(parser: CommandParser) -> None:
     parser.add_argument("--verb", dest="doing", choices=tuple(check.VERBS.values()), required=True, help="what is done")
 
 
-def asked() -> tuple[str, str, str]:
+def hook_arguments() -> tuple[str, str, str]:
     """Return the hooks' arguments: the store, what to do when it cannot be read, and the flags with which `nexus`
     finds it."""
     known = CoreSettings.current()

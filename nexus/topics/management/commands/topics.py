@@ -22,7 +22,7 @@ from nexus.core.operations.errors import NexusError
 from nexus.core.operations.parameters import MAX_INTEGER, whole_number
 from nexus.core.operations.replies import Data
 from nexus.core.progress import Bar
-from nexus.core.verbs import Column, Option, Row, Verb, VerbsCommand, named
+from nexus.core.verbs import Column, Option, Row, Verb, VerbsCommand, name_argument
 from nexus.core.waiting import READERS, in_thread, waiter
 from nexus.topics import agent_bus, archive, selectors
 from nexus.topics.config import TopicSettings
@@ -137,7 +137,7 @@ class Command(VerbsCommand):
                 "import",
                 "Import a database of Agent Bus; again to go on where it was stopped.",
                 self.import_file,
-                named("file", "The database."),
+                name_argument("file", "The database."),
                 ["nexus topics import ~/.agent_bus/agent_bus.sqlite"],
             ),
             Verb(
