@@ -13,7 +13,7 @@ from coordination.services import sessions
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import MAX_INTEGER, FieldErrors, Id, OfConnection, Outside, Terse, not_blank
-from nexus.core.operations.registry import Guard, Operation
+from nexus.core.operations.registry import Operation, Requirement
 
 MOUNTED = Outside(touch=resolve_root, silent=CoordinationCode.WORKSPACE_UNRESOLVED, resolves=True)
 ProjectRoot = Annotated[
@@ -44,9 +44,9 @@ SessionId = Id | None  # the instructions explain where session and secret come 
 SessionSecret = Id | None
 
 
-def in_session(parameter: str) -> Guard:
-    """Return a guard that checks the session named by `parameter` and its secret: always in strict trust, otherwise
-    when they are given."""
+def in_session(parameter: str) -> Requirement:
+    """Return a requirement that checks the session named by `parameter` and its secret: always in strict trust,
+    otherwise when they are given."""
 
     def check(operation: Operation[Any], params: Any, caller: Caller) -> None:
         assert operation.acts_as is not None, "a sensitive operation names its acting agent"
@@ -59,4 +59,4 @@ def in_session(parameter: str) -> Guard:
             and not caller.vouched,
         )
 
-    return Guard(f"in strict trust with `{parameter}` and `session_secret`", check)
+    return Requirement(f"in strict trust with `{parameter}` and `session_secret`", check)

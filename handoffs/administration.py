@@ -68,7 +68,7 @@ class ReadHandoff(KnownHandoff, Checked):
     remarks: list[RemarkRow]
 
 
-@operation(HandoffList, *IN_WORKSPACE, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+@operation(HandoffList, *IN_WORKSPACE, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def handoff_list(p: HandoffList, caller: Caller) -> HandoffPage:
     """List handoffs in their present state, of any workspace or of one: a lapsed claim counts as open."""
     workspace_id = None if p.project_root is None else workspaces.locate(p.project_root).workspace_id
@@ -80,7 +80,7 @@ class HandoffId(Params):
     handoff_id: Id
 
 
-@operation(HandoffId, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+@operation(HandoffId, Code.VALIDATION_ERROR, Code.NOT_FOUND, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def handoff_read(p: HandoffId, caller: Caller) -> ReadHandoff:
     """Any handoff of any workspace, as an operator: the work, and what came of it (by whom, when, result or reason)."""
     handoff = selectors.get_handoff(p.handoff_id)
@@ -100,7 +100,7 @@ class WithReason(HandoffId):
     reason: Annotated[str | None, Field(description="The reason, for the log and the agents concerned.")] = None
 
 
-@operation(WithReason, *WRITING, guards=(OPERATORS_ONLY,), tool=False)
+@operation(WithReason, *WRITING, requires=(OPERATORS_ONLY,), tool=False)
 def handoff_release(p: WithReason, caller: Caller) -> HandoffRow:
     """Take a handoff from its holder and notify the holder. The handoff is open again for its target."""
     released = steering.release(handoff_id=p.handoff_id, reason=p.reason, operator=operator_behind(caller))
@@ -111,7 +111,7 @@ class HandoffReassign(WithReason):
     agent_id: Annotated[Id, Field(description="The only agent that may take it from now on.")]
 
 
-@operation(HandoffReassign, *WRITING, guards=(OPERATORS_ONLY,), tool=False)
+@operation(HandoffReassign, *WRITING, requires=(OPERATORS_ONLY,), tool=False)
 def handoff_reassign(p: HandoffReassign, caller: Caller) -> HandoffRow:
     """Give an open or held handoff to one agent, which must claim it. It and the former holder get a message."""
     reassigned = steering.reassign(
@@ -124,14 +124,14 @@ class HandoffReoffer(HandoffId):
     agent_id: Annotated[Id | None, Field(description="Only for this agent; else for the former target.")] = None
 
 
-@operation(HandoffReoffer, *STEERING, guards=(OPERATORS_ONLY,), tool=False)
+@operation(HandoffReoffer, *STEERING, requires=(OPERATORS_ONLY,), tool=False)
 def handoff_reoffer(p: HandoffReoffer, caller: Caller) -> HandoffRow:
     """Create a new handoff with the work of a rejected, cancelled or expired one. The log links the two."""
     offered = steering.reoffer(handoff_id=p.handoff_id, agent_id=p.agent_id, operator=operator_behind(caller))
     return handoff_row(offered, now())
 
 
-@operation(WithReason, *WRITING, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
+@operation(WithReason, *WRITING, requires=(OPERATORS_ONLY,), tool=False, destructive=True)
 def handoff_withdraw(p: WithReason, caller: Caller) -> SettledHandoff:
     """Retract any open handoff, in any workspace, as an operator. A claimed one is its claimant's until the lease
     lapses."""
@@ -143,13 +143,13 @@ class HandoffProlong(HandoffId):
     seconds: Stretch = None
 
 
-@operation(HandoffProlong, *STEERING, guards=(OPERATORS_ONLY,), tool=False)
+@operation(HandoffProlong, *STEERING, requires=(OPERATORS_ONLY,), tool=False)
 def handoff_prolong(p: HandoffProlong, caller: Caller) -> HeldHandoff:
     """Extend the lease of a handoff's holder, as an operator."""
     return held_handoff(progress.extend(p.handoff_id, By(operator=operator_behind(caller)), p.seconds))
 
 
-@operation(HandoffId, *STEERING, guards=(OPERATORS_ONLY,), tool=False)
+@operation(HandoffId, *STEERING, requires=(OPERATORS_ONLY,), tool=False)
 def handoff_approve(p: HandoffId, caller: Caller) -> SettledHandoff:
     """Accept a submitted handoff as an operator, whoever its verifier is."""
     notified = verdicts.accept(p.handoff_id, By(operator=operator_behind(caller)))
@@ -160,7 +160,7 @@ class HandoffSendBack(HandoffId):
     reasons: str
 
 
-@operation(HandoffSendBack, *WRITING, guards=(OPERATORS_ONLY,), tool=False)
+@operation(HandoffSendBack, *WRITING, requires=(OPERATORS_ONLY,), tool=False)
 def handoff_send_back(p: HandoffSendBack, caller: Caller) -> SettledHandoff:
     """Return a submitted handoff to the agent that did it, as an operator, whoever its verifier is."""
     notified = verdicts.send_back(p.handoff_id, By(operator=operator_behind(caller)), p.reasons)
@@ -189,7 +189,7 @@ class KnownChecks(TypedDict):
     checks: list[KnownCheck]
 
 
-@operation(ChecksOf, *IN_WORKSPACE, guards=(OPERATORS_ONLY,), tool=False, read_only=True, slow=True)
+@operation(ChecksOf, *IN_WORKSPACE, requires=(OPERATORS_ONLY,), tool=False, read_only=True, slow=True)
 def checks_list(p: ChecksOf, caller: Caller) -> KnownChecks:
     """The checks in a project's nexus.toml, and whether they are reviewed."""
     return _known_checks(workspaces.locate(p.project_root))
@@ -199,7 +199,7 @@ class ChecksApprove(ChecksOf):
     digest: Annotated[str, Field(max_length=64, description="As checks_list answers it: what you looked at.")]
 
 
-@operation(ChecksApprove, *IN_WORKSPACE, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, slow=True)
+@operation(ChecksApprove, *IN_WORKSPACE, Code.NOT_FOUND, requires=(OPERATORS_ONLY,), tool=False, slow=True)
 def checks_approve(p: ChecksApprove, caller: Caller) -> KnownChecks:
     """Approve the checks in a project's nexus.toml, as you looked at them; agents may then name them."""
     checks.approve(project_root=p.project_root, digest=p.digest, operator=operator_behind(caller))

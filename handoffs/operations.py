@@ -176,7 +176,7 @@ class CreatedHandoff(TypedDict):
     CoordinationCode.QUOTA_EXCEEDED,
     CoordinationCode.WORKSPACE_MISMATCH,
     acts_as="from_agent_id",
-    guards=(in_session("session_id"),),
+    requires=(in_session("session_id"),),
 )
 def handoff_create(p: HandoffCreate, caller: Caller) -> CreatedHandoff:
     """Offer work that exactly one of the agents the target admits will take. Its outcome comes to your inbox;
@@ -307,7 +307,7 @@ class ClaimedHandoff(TypedDict):
     HandoffCode.NOT_ELIGIBLE_TO_CLAIM,
     HandoffCode.HANDOFF_ALREADY_CLAIMED,
     acts_as="agent_id",
-    guards=(in_session("session_id"),),
+    requires=(in_session("session_id"),),
 )
 def handoff_claim(p: HandoffClaim, caller: Caller) -> ClaimedHandoff:
     """Take a handoff; one agent wins. Your heartbeats and acts renew the lease; once it lapses, others may take it."""
@@ -335,7 +335,7 @@ class HandoffComplete(HandoffStep):
     HandoffComplete,
     *SETTLING,
     acts_as="agent_id",
-    guards=(in_session("session_id"),),
+    requires=(in_session("session_id"),),
 )
 def handoff_complete(p: HandoffComplete, caller: Caller) -> SettledHandoff:
     """Finish a handoff you claimed; result goes to checks, verifier (SUBMITTED), then its creator."""
@@ -353,7 +353,7 @@ def handoff_complete(p: HandoffComplete, caller: Caller) -> SettledHandoff:
     HandoffStep,
     *STEP,
     acts_as="agent_id",
-    guards=(in_session("session_id"),),
+    requires=(in_session("session_id"),),
     idempotent=True,
 )
 def handoff_start(p: HandoffStep, caller: Caller) -> HeldHandoff:
@@ -365,7 +365,7 @@ class HandoffBlock(HandoffStep):
     reason: str
 
 
-@operation(HandoffBlock, *SETTLING, acts_as="agent_id", guards=(in_session("session_id"),), idempotent=True)
+@operation(HandoffBlock, *SETTLING, acts_as="agent_id", requires=(in_session("session_id"),), idempotent=True)
 def handoff_block(p: HandoffBlock, caller: Caller) -> HeldHandoff:
     """Say why you cannot go on; its creator gets a notice, and you keep it."""
     handoff, notified = progress.block(p.handoff_id, p.by, p.reason)
@@ -376,13 +376,13 @@ class HandoffExtend(HandoffStep):
     seconds: Stretch = None
 
 
-@operation(HandoffExtend, *STEP, acts_as="agent_id", guards=(in_session("session_id"),))
+@operation(HandoffExtend, *STEP, acts_as="agent_id", requires=(in_session("session_id"),))
 def handoff_extend(p: HandoffExtend, caller: Caller) -> HeldHandoff:
     """Extend the lease of a handoff that you hold, before a long silence."""
     return held_handoff(progress.extend(p.handoff_id, p.by, p.seconds))
 
 
-@operation(HandoffStep, *STEP, acts_as="agent_id", guards=(in_session("session_id"),))
+@operation(HandoffStep, *STEP, acts_as="agent_id", requires=(in_session("session_id"),))
 def handoff_accept(p: HandoffStep, caller: Caller) -> SettledHandoff:
     """Accept a submitted handoff as its verifier: it is complete."""
     return outcome(p.handoff_id, HandoffStatus.COMPLETED, verdicts.accept(p.handoff_id, p.by))
@@ -392,7 +392,7 @@ class HandoffReturn(HandoffStep):
     reasons: str
 
 
-@operation(HandoffReturn, *SETTLING, acts_as="agent_id", guards=(in_session("session_id"),))
+@operation(HandoffReturn, *SETTLING, acts_as="agent_id", requires=(in_session("session_id"),))
 def handoff_return(p: HandoffReturn, caller: Caller) -> SettledHandoff:
     """Return a submitted handoff, as its verifier, to the agent that did it."""
     return outcome(p.handoff_id, HandoffStatus.CLAIMED, verdicts.send_back(p.handoff_id, p.by, p.reasons))
@@ -410,7 +410,7 @@ class HandoffReject(HandoffCancel, HandoffStep):
     HandoffReject,
     *SETTLING,
     acts_as="agent_id",
-    guards=(in_session("session_id"),),
+    requires=(in_session("session_id"),),
     destructive=True,
 )
 def handoff_reject(p: HandoffReject, caller: Caller) -> SettledHandoff:
@@ -424,7 +424,7 @@ def handoff_reject(p: HandoffReject, caller: Caller) -> SettledHandoff:
     Code.INVALID_TRANSITION,
     Code.CONTENT_TOO_LARGE,
     acts_as="agent_id",
-    guards=(in_session("session_id"),),
+    requires=(in_session("session_id"),),
     destructive=True,
 )
 def handoff_cancel(p: HandoffCancel, caller: Caller) -> SettledHandoff:

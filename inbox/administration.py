@@ -43,7 +43,7 @@ class DeadLetterPage(TypedDict):
     dead_letters: list[LetterRow]
 
 
-@operation(DeadLetterList, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+@operation(DeadLetterList, Code.VALIDATION_ERROR, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def dead_letter_list(p: DeadLetterList, caller: Caller) -> DeadLetterPage:
     """List mail that was handed out too often and never acknowledged, newest first."""
     found = dead_letters.list_dead_letters(agent_id=p.agent_id, limit=min(p.limit, MAX_LIMIT))
@@ -54,13 +54,13 @@ class DeadLetter(Params):
     delivery_id: Id
 
 
-@operation(DeadLetter, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+@operation(DeadLetter, *OF_ONE, requires=(OPERATORS_ONLY,), tool=False)
 def dead_letter_requeue(p: DeadLetter, caller: Caller) -> LetterRow:
     """Put a dead letter back into its inbox, unread, and count its hand-outs from 0 again."""
     return _row(dead_letters.requeue(delivery_id=p.delivery_id, operator=operator_behind(caller)))
 
 
-@operation(DeadLetter, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+@operation(DeadLetter, *OF_ONE, requires=(OPERATORS_ONLY,), tool=False)
 def dead_letter_acknowledge(p: DeadLetter, caller: Caller) -> LetterRow:
     """Acknowledge a dead letter, so that it is done."""
     return _row(dead_letters.acknowledge(delivery_id=p.delivery_id, operator=operator_behind(caller)))
@@ -70,13 +70,13 @@ class DeadLetterForward(DeadLetter):
     agent_id: Annotated[Id, Field(description="The agent that gets the message instead.")]
 
 
-@operation(DeadLetterForward, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+@operation(DeadLetterForward, *OF_ONE, requires=(OPERATORS_ONLY,), tool=False)
 def dead_letter_forward(p: DeadLetterForward, caller: Caller) -> LetterRow:
     """Put the message of a dead letter into another agent's inbox, and settle the letter. The new delivery."""
     return _row(dead_letters.forward(delivery_id=p.delivery_id, agent_id=p.agent_id, operator=operator_behind(caller)))
 
 
-@operation(DeadLetter, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+@operation(DeadLetter, *OF_ONE, requires=(OPERATORS_ONLY,), tool=False)
 def dead_letter_park(p: DeadLetter, caller: Caller) -> LetterRow:
     """Undo a requeue that nobody pulled since, or an acknowledgement within a minute: it is a dead letter again."""
     return _row(dead_letters.park(delivery_id=p.delivery_id, operator=operator_behind(caller)))

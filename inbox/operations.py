@@ -130,7 +130,7 @@ class SentMessage(SentRow):
     Code.NOT_OWNER,
     CoordinationCode.QUOTA_EXCEEDED,
     acts_as="from_agent_id",
-    guards=(in_session("from_session_id"),),
+    requires=(in_session("from_session_id"),),
     recent_place=True,
 )
 def message_create(p: MessageCreate, caller: Caller) -> SentMessage:
@@ -202,7 +202,7 @@ class InboxPage(TypedDict):
     count: int
 
 
-@operation(InboxPull, *TRUST_ERRORS, acts_as="agent_id", guards=(in_session("session_id"),))
+@operation(InboxPull, *TRUST_ERRORS, acts_as="agent_id", requires=(in_session("session_id"),))
 def inbox_pull(p: InboxPull, caller: Caller) -> InboxPage:
     """Receive your mail with its bodies, leased to you. inbox_ack what you handled before the lease ends, or it comes
     again; after 5 hand-outs without an ack it is parked."""
@@ -220,7 +220,7 @@ class Acknowledged(TypedDict):
     acknowledged: int
 
 
-@operation(InboxAck, *TRUST_ERRORS, acts_as="agent_id", guards=(in_session("session_id"),), idempotent=True)
+@operation(InboxAck, *TRUST_ERRORS, acts_as="agent_id", requires=(in_session("session_id"),), idempotent=True)
 def inbox_ack(p: InboxAck, caller: Caller) -> Acknowledged:
     """Acknowledge messages that you handled: they move to history and do not come again."""
     wanted = _as_list(p.message_ids)
@@ -249,7 +249,7 @@ class ExtendedLease(TypedDict):
     lease_expires_at: Time
 
 
-@operation(InboxExtend, *TRUST_ERRORS, acts_as="agent_id", guards=(in_session("session_id"),))
+@operation(InboxExtend, *TRUST_ERRORS, acts_as="agent_id", requires=(in_session("session_id"),))
 def inbox_extend(p: InboxExtend, caller: Caller) -> ExtendedLease:
     """Renew the lease on pulled messages that take longer; all of them or none."""
     count, until = services.extend(
@@ -263,7 +263,7 @@ class InboxPeek(Trusted):
     include_parked: bool = False
 
 
-@operation(InboxPeek, *TRUST_ERRORS, acts_as="agent_id", guards=(in_session("session_id"),), read_only=True)
+@operation(InboxPeek, *TRUST_ERRORS, acts_as="agent_id", requires=(in_session("session_id"),), read_only=True)
 def inbox_peek(p: InboxPeek, caller: Caller) -> InboxPage:
     """Look at pending mail, bodies included, without taking it; include_parked shows dead letters too."""
     pending = selectors.pending(p.agent_id, page_size(p.limit), include_parked=p.include_parked)
@@ -291,7 +291,7 @@ class HistoryPage(TypedDict):
     has_more: bool
 
 
-@operation(InboxHistory, *TRUST_ERRORS, acts_as="agent_id", guards=(in_session("session_id"),), read_only=True)
+@operation(InboxHistory, *TRUST_ERRORS, acts_as="agent_id", requires=(in_session("session_id"),), read_only=True)
 def inbox_history(p: InboxHistory, caller: Caller) -> HistoryPage:
     """Your acknowledged messages, newest first."""
     page = selectors.history(p.agent_id, page_size(p.limit), p.cursor)

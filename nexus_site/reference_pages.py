@@ -146,7 +146,7 @@ def _who(operation: Operation[Any]) -> str:
     if operation.acts_as is None:
         return "every caller"
     who = f"the agent that {code(operation.acts_as)} names"
-    who += "".join(f"; {guard.who}" for guard in operation.guards)
+    who += "".join(f"; {requirement.who}" for requirement in operation.requires)
     return who
 
 

@@ -16,7 +16,7 @@ from nexus.core.clock import iso
 from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.parameters import MAX_INTEGER, Id, Label, Nothing, Params, Time, one_of
-from nexus.core.operations.registry import OPERATORS_ONLY, Guard, Operation
+from nexus.core.operations.registry import OPERATORS_ONLY, Operation, Requirement
 
 PROFILE_ERRORS = (Code.VALIDATION_ERROR, Code.CONTENT_TOO_LARGE, Code.CONFIG_ERROR)
 
@@ -49,7 +49,7 @@ class CreatedAgent(ManagedAgent):
     api_key: str
 
 
-@operation(ProfileGiven, *PROFILE_ERRORS, guards=(OPERATORS_ONLY,), tool=False)
+@operation(ProfileGiven, *PROFILE_ERRORS, requires=(OPERATORS_ONLY,), tool=False)
 def agent_create(p: ProfileGiven, caller: Caller) -> CreatedAgent:
     """Create an agent with an API key, or bring a deleted one back, mail and all. The answer shows the key, and nothing
     shows it again."""
@@ -57,7 +57,7 @@ def agent_create(p: ProfileGiven, caller: Caller) -> CreatedAgent:
     return {**_managed(agent), "api_key": key}
 
 
-@operation(ProfileGiven, *PROFILE_ERRORS, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
+@operation(ProfileGiven, *PROFILE_ERRORS, Code.NOT_FOUND, requires=(OPERATORS_ONLY,), tool=False, idempotent=True)
 def agent_update(p: ProfileGiven, caller: Caller) -> ManagedAgent:
     """Change an agent's role, capabilities, metadata or toolsets. What is left out keeps its value."""
     return _managed(roster.update(agent_id=p.agent_id, given=p.given, operator=operator_behind(caller)))
@@ -79,7 +79,7 @@ class TagData(TypedDict):
     created_at: Time
 
 
-@operation(TagCreate, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False)
+@operation(TagCreate, Code.VALIDATION_ERROR, Code.NOT_FOUND, requires=(OPERATORS_ONLY,), tool=False)
 def tag_create(p: TagCreate, caller: Caller) -> TagData:
     """Add a key to the catalog of tags, or a value to a key. agent_update gives tags of the catalog to agents."""
     tag = tags.create(
@@ -107,7 +107,7 @@ class DeletedTag(TypedDict):
     Code.VALIDATION_ERROR,
     Code.NOT_FOUND,
     CoordinationCode.TAG_IN_USE,
-    guards=(OPERATORS_ONLY,),
+    requires=(OPERATORS_ONLY,),
     tool=False,
     destructive=True,
 )
@@ -130,7 +130,7 @@ class DeletedAgent(TypedDict):
     sessions_closed: int
 
 
-@operation(AgentRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
+@operation(AgentRef, *OF_ONE, requires=(OPERATORS_ONLY,), tool=False, destructive=True)
 def agent_delete(p: AgentRef, caller: Caller) -> DeletedAgent:
     """Delete an agent: its key ends, its sessions are closed. Its mail and history stay; only an
     operator brings it back, with agent_create."""
@@ -143,7 +143,7 @@ class IssuedKey(TypedDict):
     api_key: str
 
 
-@operation(AgentRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
+@operation(AgentRef, *OF_ONE, requires=(OPERATORS_ONLY,), tool=False, destructive=True)
 def agent_key_issue(p: AgentRef, caller: Caller) -> IssuedKey:
     """Give an agent a new API key, shown only this once. The old key ends at once."""
     return {"agent_id": p.agent_id, "api_key": keys.issue(agent_id=p.agent_id, operator=operator_behind(caller))}
@@ -158,7 +158,7 @@ class KeyState(TypedDict):
     active: bool
 
 
-@operation(AgentKeySetActive, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
+@operation(AgentKeySetActive, *OF_ONE, requires=(OPERATORS_ONLY,), tool=False, idempotent=True)
 def agent_key_set_active(p: AgentKeySetActive, caller: Caller) -> KeyState:
     """Deactivate an agent's API key, or take the same key back into service."""
     key = keys.set_active(agent_id=p.agent_id, active=p.active, operator=operator_behind(caller))
@@ -169,7 +169,7 @@ class SettingList(TypedDict):
     settings: list[settings.SettingRow]
 
 
-@operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+@operation(Nothing, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def settings_list(p: Nothing, caller: Caller) -> SettingList:
     """Every setting: its value, where it comes from, its bounds, and whether a change applies at once."""
     return {"settings": settings.described()}
@@ -184,7 +184,7 @@ class UpdatedSettings(TypedDict):
 
 
 @operation(
-    SettingsUpdate, Code.VALIDATION_ERROR, Code.CONFIG_ERROR, guards=(OPERATORS_ONLY,), tool=False, idempotent=True
+    SettingsUpdate, Code.VALIDATION_ERROR, Code.CONFIG_ERROR, requires=(OPERATORS_ONLY,), tool=False, idempotent=True
 )
 def settings_update(p: SettingsUpdate, caller: Caller) -> UpdatedSettings:
     """Store settings, all of them or none. They take effect in every process within about a second."""
@@ -200,7 +200,7 @@ def _must_be_at_the_machine(operation: Operation[Any], params: Any, caller: Call
 
 
 # An account is permanent access to the hub: an operator with temporary access must not create one.
-AT_THE_MACHINE = Guard("at the command line of the hub's machine", _must_be_at_the_machine)
+AT_THE_MACHINE = Requirement("at the command line of the hub's machine", _must_be_at_the_machine)
 ACCOUNTS = (OPERATORS_ONLY, AT_THE_MACHINE)
 
 
@@ -215,7 +215,7 @@ class OperatorList(TypedDict):
     operators: list[OperatorRow]
 
 
-@operation(Nothing, Code.NOT_OWNER, guards=ACCOUNTS, tool=False, read_only=True)
+@operation(Nothing, Code.NOT_OWNER, requires=ACCOUNTS, tool=False, read_only=True)
 def operator_list(p: Nothing, caller: Caller) -> OperatorList:
     """List the dashboard's accounts."""
     return {
@@ -240,13 +240,13 @@ class OperatorPassword(TypedDict):
     password: str
 
 
-@operation(OperatorRef, Code.VALIDATION_ERROR, Code.NOT_OWNER, guards=ACCOUNTS, tool=False)
+@operation(OperatorRef, Code.VALIDATION_ERROR, Code.NOT_OWNER, requires=ACCOUNTS, tool=False)
 def operator_create(p: OperatorRef, caller: Caller) -> OperatorPassword:
     """Create an account of the dashboard. The answer shows its password, only this once."""
     return {"operator": p.operator, "password": operators.create(name=p.operator, operator=operator_behind(caller))}
 
 
-@operation(OperatorRef, *OF_ONE, Code.NOT_OWNER, guards=ACCOUNTS, tool=False, destructive=True)
+@operation(OperatorRef, *OF_ONE, Code.NOT_OWNER, requires=ACCOUNTS, tool=False, destructive=True)
 def operator_password_reset(p: OperatorRef, caller: Caller) -> OperatorPassword:
     """Give an account a new password, shown only this once. All its logins end."""
     return {
@@ -275,7 +275,7 @@ class LimitsList(TypedDict):
     stored: list[LimitsRow]
 
 
-@operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+@operation(Nothing, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def limits_list(p: Nothing, caller: Caller) -> LimitsList:
     """Every limit: for all, and what is stored for roles and agents."""
     stored = AgentLimits.objects.order_by("scope", "name")
@@ -302,7 +302,7 @@ class LimitsUpdate(Params):
         return {"values": self.limits, **named}
 
 
-@operation(LimitsUpdate, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
+@operation(LimitsUpdate, Code.VALIDATION_ERROR, requires=(OPERATORS_ONLY,), tool=False, idempotent=True)
 def limits_update(p: LimitsUpdate, caller: Caller) -> LimitsRow:
     """Set what an agent, or whoever has a role, may do at most and which verbs it may use. What is left out keeps its
     value. It counts in every process within about a second."""

@@ -149,7 +149,7 @@ class ReadArtifact(DescribedArtifact):
     CoordinationCode.WORKSPACE_REQUIRED,
     CoordinationCode.WORKSPACE_UNRESOLVED,
     Code.VALIDATION_ERROR,
-    guards=(OPERATORS_ONLY,),
+    requires=(OPERATORS_ONLY,),
     tool=False,
     read_only=True,
 )
@@ -164,7 +164,7 @@ class ArtifactRef(Params):
     artifact_id: Id
 
 
-@operation(ArtifactRef, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+@operation(ArtifactRef, Code.VALIDATION_ERROR, Code.NOT_FOUND, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def artifact_read(p: ArtifactRef, caller: Caller) -> ReadArtifact:
     """Get any artifact of any workspace, as an operator: its content if inline, else its path."""
     artifact = artifacts.find_artifact(artifact_id=p.artifact_id)

@@ -11,7 +11,7 @@ from nexus.control.errors import ControlCode
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.parameters import Id
-from nexus.core.operations.registry import Guard, Operation, Toolset
+from nexus.core.operations.registry import Operation, Requirement, Toolset
 from nexus.core.operations.replies import packaged
 
 CONTROL = Toolset(
@@ -56,4 +56,4 @@ def _check(operation: Operation[Any], params: Any, caller: Caller) -> None:
     must_run()
 
 
-IN_POOL = Guard("the pool's agents on what they created, and operators", _check)
+IN_POOL = Requirement("the pool's agents on what they created, and operators", _check)

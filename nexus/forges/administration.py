@@ -86,7 +86,7 @@ class ConnectedForge(ForgeRow):
     webhook_path: str | None
 
 
-@operation(ForgeConnect, *CONNECTING, guards=(OPERATORS_ONLY,), tool=False)
+@operation(ForgeConnect, *CONNECTING, requires=(OPERATORS_ONLY,), tool=False)
 def forge_connect(p: ForgeConnect, caller: Caller) -> ConnectedForge:
     """Connect a repository on GitHub or GitLab to a project, or give it a new token or label; or connect a git remote,
     to which work is pushed. No other answer shows the secret of its webhook."""
@@ -111,7 +111,7 @@ class ForgeList(TypedDict):
     forges: list[ForgeRow]
 
 
-@operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+@operation(Nothing, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def forge_list(p: Nothing, caller: Caller) -> ForgeList:
     """Every connected repository, and how the last look at it went."""
     return {"forges": [forge_row(row) for row in Forge.objects.order_by("created_at", "pk")]}
@@ -133,7 +133,7 @@ class TakenIssue(TypedDict):
     *CONNECTING,
     Code.CONFIG_ERROR,
     CoordinationCode.QUOTA_EXCEEDED,
-    guards=(OPERATORS_ONLY,),
+    requires=(OPERATORS_ONLY,),
     tool=False,
     slow=True,
     takes_minutes=True,
@@ -165,7 +165,7 @@ class PublishedWork(TypedDict):
     Code.VALIDATION_ERROR,
     Code.NOT_FOUND,
     Code.INVALID_TRANSITION,
-    guards=(OPERATORS_ONLY,),
+    requires=(OPERATORS_ONLY,),
     tool=False,
 )
 def forge_publish(p: ForgePublish, caller: Caller) -> PublishedWork:
@@ -184,7 +184,7 @@ class RemovedForge(TypedDict):
     removed: bool
 
 
-@operation(ForgeRef, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
+@operation(ForgeRef, Code.VALIDATION_ERROR, Code.NOT_FOUND, requires=(OPERATORS_ONLY,), tool=False, destructive=True)
 def forge_disconnect(p: ForgeRef, caller: Caller) -> RemovedForge:
     """Forget a repository and its token. Its handoffs stay; the forge gets nothing any more."""
     services.disconnect(forge_id=p.forge_id, operator=operator_behind(caller))

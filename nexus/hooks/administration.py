@@ -65,7 +65,7 @@ class AddedWebhook(WebhookRow):
     CoordinationCode.WORKSPACE_REQUIRED,
     CoordinationCode.WORKSPACE_UNRESOLVED,
     Code.NOT_FOUND,
-    guards=(OPERATORS_ONLY,),
+    requires=(OPERATORS_ONLY,),
     tool=False,
 )
 def webhook_add(p: WebhookAdd, caller: Caller) -> AddedWebhook:
@@ -85,7 +85,7 @@ class WebhookList(TypedDict):
     webhooks: list[WebhookRow]
 
 
-@operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+@operation(Nothing, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def webhook_list(p: Nothing, caller: Caller) -> WebhookList:
     """Every webhook, and how its last attempt went."""
     return {"webhooks": [webhook_row(row) for row in Webhook.objects.order_by("created_at", "pk")]}
@@ -103,14 +103,14 @@ class RemovedWebhook(TypedDict):
     removed: bool
 
 
-@operation(WebhookRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
+@operation(WebhookRef, *OF_ONE, requires=(OPERATORS_ONLY,), tool=False, destructive=True)
 def webhook_remove(p: WebhookRef, caller: Caller) -> RemovedWebhook:
     """Send nothing to a webhook any more."""
     webhooks.remove(webhook_id=p.webhook_id, operator=operator_behind(caller))
     return {"webhook_id": p.webhook_id, "removed": True}
 
 
-@operation(WebhookRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+@operation(WebhookRef, *OF_ONE, requires=(OPERATORS_ONLY,), tool=False)
 def webhook_redeliver(p: WebhookRef, caller: Caller) -> WebhookRow:
     """Try a failing webhook again now, instead of after its pause."""
     return webhook_row(webhooks.end_pause(webhook_id=p.webhook_id, operator=operator_behind(caller)))
@@ -180,7 +180,7 @@ class NoticeAdd(Params):
     Code.VALIDATION_ERROR,
     CoordinationCode.WORKSPACE_REQUIRED,
     CoordinationCode.WORKSPACE_UNRESOLVED,
-    guards=(OPERATORS_ONLY,),
+    requires=(OPERATORS_ONLY,),
     tool=False,
 )
 def notice_add(p: NoticeAdd, caller: Caller) -> NoticeRow:
@@ -204,7 +204,7 @@ class NoticeList(TypedDict):
     notices: list[NoticeRow]
 
 
-@operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+@operation(Nothing, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def notice_list(p: Nothing, caller: Caller) -> NoticeList:
     """Every address to which notices are sent, and how its last one went."""
     return {"notices": [notice_row(row) for row in NoticeAddress.objects.order_by("created_at", "pk")]}
@@ -219,14 +219,14 @@ class RemovedNotice(TypedDict):
     removed: bool
 
 
-@operation(NoticeRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
+@operation(NoticeRef, *OF_ONE, requires=(OPERATORS_ONLY,), tool=False, destructive=True)
 def notice_remove(p: NoticeRef, caller: Caller) -> RemovedNotice:
     """Send nothing to an address any more. Links that were sent there answer nothing from now on."""
     notices.remove(notice_id=p.notice_id, operator=operator_behind(caller))
     return {"notice_id": p.notice_id, "removed": True}
 
 
-@operation(NoticeRef, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+@operation(NoticeRef, *OF_ONE, requires=(OPERATORS_ONLY,), tool=False)
 def notice_test(p: NoticeRef, caller: Caller) -> NoticeRow:
     """Have the hub send a test to an address now, whatever the hour. notice_list says how it went."""
     return notice_row(notices.request_test(notice_id=p.notice_id))
@@ -243,7 +243,7 @@ class HookProblemRow(TypedDict):
     problem: str
 
 
-@operation(HookRef, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False)
+@operation(HookRef, Code.VALIDATION_ERROR, Code.NOT_FOUND, requires=(OPERATORS_ONLY,), tool=False)
 def hook_dismiss(p: HookRef, caller: Caller) -> HookProblemRow:
     """Hide that a hook fails or does not run, until it fails again."""
     problem = problems.dismiss(p.hook_id)

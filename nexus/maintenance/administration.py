@@ -66,7 +66,7 @@ class Pruned(TypedDict):
     CoordinationCode.WORKSPACE_REQUIRED,
     CoordinationCode.WORKSPACE_UNRESOLVED,
     Code.VALIDATION_ERROR,
-    guards=(OPERATORS_ONLY,),
+    requires=(OPERATORS_ONLY,),
     tool=False,
     destructive=True,
     slow=True,
@@ -128,7 +128,7 @@ class Emptied(TypedDict):
 @operation(
     DatabaseReset,
     Code.VALIDATION_ERROR,
-    guards=(OPERATORS_ONLY,),
+    requires=(OPERATORS_ONLY,),
     tool=False,
     destructive=True,
     slow=True,

@@ -82,7 +82,7 @@ class PlanCommentAdd(OfProject):
 
 @operation(
     PlanCommentAdd, *CHANGING, Code.NOT_FOUND, Code.INVALID_TRANSITION,
-    guards=(OPERATORS_ONLY,), tool=False, slow=True, own_transaction=True,
+    requires=(OPERATORS_ONLY,), tool=False, slow=True, own_transaction=True,
 )  # fmt: skip
 def plan_comment_add(p: PlanCommentAdd, caller: Caller) -> PlanCommentRow:
     """Draft a comment on an issue of the active plan, or on all of it."""
@@ -101,7 +101,7 @@ class PlanCommentRemoved(TypedDict):
     removed: bool
 
 
-@operation(OfPlanComment, *OF_DRAFT, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
+@operation(OfPlanComment, *OF_DRAFT, requires=(OPERATORS_ONLY,), tool=False, destructive=True)
 def plan_comment_remove(p: OfPlanComment, caller: Caller) -> PlanCommentRemoved:
     """Delete a comment on a plan that is not sent yet."""
     comments.remove(comment_id=p.comment_id)
@@ -119,7 +119,7 @@ class PlanCommentsSent(TypedDict):
 
 @operation(
     PlanCommentsSend, *CHANGING, Code.NOT_FOUND, Code.INVALID_TRANSITION,
-    guards=(OPERATORS_ONLY,), tool=False, slow=True, own_transaction=True,
+    requires=(OPERATORS_ONLY,), tool=False, slow=True, own_transaction=True,
 )  # fmt: skip
 def plan_comments_send(p: PlanCommentsSend, caller: Caller) -> PlanCommentsSent:
     """Send all drafted comments on the active plan as one message to the agent that holds it."""
@@ -141,7 +141,7 @@ class PlanCommentAnswer(OfPlanComment):
     Code.NOT_FOUND,
     Code.NOT_OWNER,
     acts_as="agent_id",
-    guards=(in_session("session_id"),),
+    requires=(in_session("session_id"),),
     idempotent=True,
 )
 def plan_comment_answer(p: PlanCommentAnswer, caller: Caller) -> PlanCommentRow:

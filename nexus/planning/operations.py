@@ -361,7 +361,7 @@ class TaskReview(TaskRef):
 
 
 @operation(
-    TaskReview, *JUDGING, acts_as="agent_id", guards=(in_session("session_id"),), slow=True, own_transaction=True
+    TaskReview, *JUDGING, acts_as="agent_id", requires=(in_session("session_id"),), slow=True, own_transaction=True
 )
 def task_review(p: TaskReview, caller: Caller) -> UpdatedTask:
     """Accept a submitted task as its verifier, which completes it, or return it."""
@@ -376,7 +376,7 @@ class TaskApprove(TaskRef):
     claim_epoch: ClaimEpoch = None
 
 
-@operation(TaskApprove, *JUDGING, guards=(OPERATORS_ONLY,), tool=False, slow=True, own_transaction=True)
+@operation(TaskApprove, *JUDGING, requires=(OPERATORS_ONLY,), tool=False, slow=True, own_transaction=True)
 def task_approve(p: TaskApprove, caller: Caller) -> UpdatedTask:
     """Accept a submitted task as an operator, whoever its verifier is and whatever its checks said."""
     task = verdicts.accept(
@@ -393,7 +393,7 @@ class TaskSendBack(TaskApprove):
     reasons: Reasons
 
 
-@operation(TaskSendBack, *JUDGING, guards=(OPERATORS_ONLY,), tool=False, slow=True, own_transaction=True)
+@operation(TaskSendBack, *JUDGING, requires=(OPERATORS_ONLY,), tool=False, slow=True, own_transaction=True)
 def task_send_back(p: TaskSendBack, caller: Caller) -> UpdatedTask:
     """Return a submitted task to the agent that did it, as an operator."""
     task = verdicts.send_back(
@@ -633,7 +633,7 @@ class TaskEdit(OfProject):
     TaskEdit,
     *CHANGING,
     Code.NOT_FOUND,
-    guards=(OPERATORS_ONLY,),
+    requires=(OPERATORS_ONLY,),
     tool=False,
     slow=True,
     own_transaction=True,

@@ -39,7 +39,7 @@ class Reservations(TypedDict):
     reservations: list[KnownReservation]
 
 
-@operation(FilesList, *IN_WORKSPACE, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+@operation(FilesList, *IN_WORKSPACE, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def files_list(p: FilesList, caller: Caller) -> Reservations:
     """List the reservations of all projects or of one."""
     rows = selectors.list_reservations(
@@ -72,7 +72,7 @@ class OneReservation(TypedDict):
     Code.CONTENT_TOO_LARGE,
     Code.NOT_FOUND,
     Code.INVALID_TRANSITION,
-    guards=(OPERATORS_ONLY,),
+    requires=(OPERATORS_ONLY,),
     tool=False,
     destructive=True,
 )
@@ -101,7 +101,7 @@ class ToldHolders(TypedDict):
     Code.VALIDATION_ERROR,
     Code.CONTENT_TOO_LARGE,
     Code.NOT_FOUND,
-    guards=(OPERATORS_ONLY,),
+    requires=(OPERATORS_ONLY,),
     tool=False,
 )
 def files_override(p: FilesOverride, caller: Caller) -> ToldHolders:
@@ -122,7 +122,7 @@ class RecordedRefusals(TypedDict):
     reservation_ids: Annotated[list[str], Field(description="Those for which the agent was not refused before.")]
 
 
-@operation(FilesRecordRefusal, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, idempotent=True)
+@operation(FilesRecordRefusal, Code.VALIDATION_ERROR, requires=(OPERATORS_ONLY,), tool=False, idempotent=True)
 def files_record_refusal(p: FilesRecordRefusal, caller: Caller) -> RecordedRefusals:
     """Record that the guard refused a commit or a push of what agents hold, or that one was made past it, so that
     operators see it: once for each reservation and agent, 20 agents at most."""
@@ -141,7 +141,7 @@ class FilesDismissRefusals(Params):
     reservation_id: Id
 
 
-@operation(FilesDismissRefusals, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False)
+@operation(FilesDismissRefusals, Code.VALIDATION_ERROR, Code.NOT_FOUND, requires=(OPERATORS_ONLY,), tool=False)
 def files_dismiss_refusals(p: FilesDismissRefusals, caller: Caller) -> OneReservation:
     """Hide that the guard refused commits for a reservation, until it refuses another agent's."""
     row = services.dismiss_refusals(reservation_id=p.reservation_id, operator=operator_behind(caller))

@@ -253,7 +253,7 @@ def _conflict_sentence(row: RefusedRow) -> str:
     Code.CONTENT_TOO_LARGE,
     FilesCode.FILES_RESERVED,
     acts_as="agent_id",
-    guards=(in_session("session_id"),),
+    requires=(in_session("session_id"),),
     slow=True,  # a file, too, is compared with each glob that may match it
     own_transaction=True,  # it compares before the transaction
     idempotent=True,  # what an agent holds is renewed
@@ -307,7 +307,7 @@ class ReleasedFiles(TypedDict):
     FilesRelease,
     *OWN,
     acts_as="agent_id",
-    guards=(in_session("session_id"),),
+    requires=(in_session("session_id"),),
     idempotent=True,
     slow=lambda p: p.paths is not None,  # these are compared with all that the agent holds
     own_transaction=True,  # it compares before the transaction
@@ -346,7 +346,7 @@ class ExtendedFiles(TypedDict):
     *OWN,
     Code.INVALID_TRANSITION,
     acts_as="agent_id",
-    guards=(in_session("session_id"),),
+    requires=(in_session("session_id"),),
     idempotent=True,
 )
 def files_extend(p: FilesExtend, caller: Caller) -> ExtendedFiles:

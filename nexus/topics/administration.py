@@ -42,7 +42,7 @@ class KnownTopics(TypedDict):
     topics: list[KnownTopic]
 
 
-@operation(TopicOverview, TopicCode.INVALID_ARGUMENT, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+@operation(TopicOverview, TopicCode.INVALID_ARGUMENT, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def topic_overview(p: TopicOverview, caller: Caller) -> KnownTopics:
     """Topics, newest first, with how much was said, when last, and how many names are reserved."""
     return {
@@ -73,7 +73,7 @@ class ReadTopic(TopicRow):
     TopicRead,
     TopicCode.TOPIC_NOT_FOUND,
     TopicCode.INVALID_ARGUMENT,
-    guards=(OPERATORS_ONLY,),
+    requires=(OPERATORS_ONLY,),
     tool=False,
     read_only=True,
 )
@@ -102,7 +102,7 @@ class Posted(TypedDict):
     TopicCode.TOPIC_NOT_FOUND,
     TopicCode.TOPIC_CLOSED,
     TopicCode.INVALID_ARGUMENT,
-    guards=(OPERATORS_ONLY,),
+    requires=(OPERATORS_ONLY,),
     tool=False,
 )
 def topic_post(p: TopicPost, caller: Caller) -> Posted:
@@ -122,7 +122,7 @@ class RenamedTopic(TopicRef):
     messages: int
 
 
-@operation(TopicRename, TopicCode.TOPIC_NOT_FOUND, TopicCode.INVALID_ARGUMENT, guards=(OPERATORS_ONLY,), tool=False)
+@operation(TopicRename, TopicCode.TOPIC_NOT_FOUND, TopicCode.INVALID_ARGUMENT, requires=(OPERATORS_ONLY,), tool=False)
 def topic_rename(p: TopicRename, caller: Caller) -> RenamedTopic:
     """Give a topic another name; how many messages were rewritten."""
     topic, changed = services.rename(
@@ -145,7 +145,7 @@ class DeletedTopic(TypedDict):
     TopicDelete,
     TopicCode.TOPIC_NOT_FOUND,
     TopicCode.INVALID_ARGUMENT,
-    guards=(OPERATORS_ONLY,),
+    requires=(OPERATORS_ONLY,),
     tool=False,
     destructive=True,
 )
@@ -164,7 +164,7 @@ class DeletedMessages(TypedDict):
     messages: int
 
 
-@operation(TopicMessageDelete, TopicCode.INVALID_ARGUMENT, guards=(OPERATORS_ONLY,), tool=False, destructive=True)
+@operation(TopicMessageDelete, TopicCode.INVALID_ARGUMENT, requires=(OPERATORS_ONLY,), tool=False, destructive=True)
 def topic_message_delete(p: TopicMessageDelete, caller: Caller) -> DeletedMessages:
     """Delete a message of a topic with the replies to it; their numbers are not given out again."""
     return {
@@ -177,7 +177,7 @@ class Reindexed(TypedDict):
     messages: int
 
 
-@operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, idempotent=True, slow=True, takes_minutes=True)
+@operation(Nothing, requires=(OPERATORS_ONLY,), tool=False, idempotent=True, slow=True, takes_minutes=True)
 def topic_reindex(p: Nothing, caller: Caller) -> Reindexed:
     """Rebuild the index of topics' words; return how many messages it holds."""
     return {"messages": search.rebuild()}

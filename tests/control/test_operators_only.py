@@ -30,7 +30,7 @@ def test_an_operation_of_operators_refuses_everybody_else_and_is_no_tool(
     db: None, configure: Callable[..., None]
 ) -> None:
     configure(control=True)
-    theirs = {name: each for name, each in CONTROL.operations.items() if OPERATORS_ONLY in each.guards}
+    theirs = {name: each for name, each in CONTROL.operations.items() if OPERATORS_ONLY in each.requires}
     assert {"pool_add_rule", "pool_allow", "pool_list_runs", "pool_set_budget", "pool_reset_outage"} < theirs.keys()
     for name, operation in theirs.items():
         given = filled(operation.params.model_json_schema())

@@ -55,14 +55,14 @@ def letter(project: str) -> dict[str, str]:
 
 
 def test_it_guards_exactly_the_sensitive_verbs() -> None:
-    guarded = {name for name, operation in COORDINATION.operations.items() if operation.guards and operation.tool}
+    guarded = {name for name, operation in COORDINATION.operations.items() if operation.requires and operation.tool}
     assert guarded == SENSITIVE
 
 
 def test_every_operation_asks_for_what_the_page_says() -> None:
     asking, _, silent = PAGE.read_text().partition("These need a session")[2].partition("These name an acting agent")
     acting = {each.name: each for each in operations() if each.acts_as and not each.operator_only}
-    guarded = {name for name, each in acting.items() if any(one.who.startswith("in strict") for one in each.guards)}
+    guarded = {name for name, each in acting.items() if any(one.who.startswith("in strict") for one in each.requires)}
     assert guarded == {*re.findall("`([a-z]+_[a-z_]+)`", asking)}
     assert acting.keys() - guarded == {*re.findall("`(join|[a-z]+_[a-z_]+)`", silent.partition("The resource")[0])}
     parameters = {name for each in operations() if "session_secret" in each.params.model_fields for name in [each.name]}

@@ -86,7 +86,7 @@ def refusals() -> Iterator[tuple[Operation[Any], Caller, dict[str, Any], tuple[s
                 yield operation, caller, {}, ("NOT_OWNER", {"rule": "operators"})
         elif operation.acts_as:
             yield operation, ANN, {operation.acts_as: "bob"}, ("NOT_OWNER", {"field": operation.acts_as})
-        elif IN_POOL in operation.guards:
+        elif IN_POOL in operation.requires:
             named = {"agent_id", "comment_id"} & operation.params.model_fields.keys()
             for given in ({}, dict.fromkeys(named, "nobody")):  # what there is not: it learns no names
                 yield operation, ANN, given, ("NOT_PERMITTED", {"rule": "member"})

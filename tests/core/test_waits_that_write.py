@@ -24,7 +24,7 @@ from nexus.core.operations import dispatch, registry
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import Params
-from nexus.core.operations.registry import Guard, Toolset, Wait
+from nexus.core.operations.registry import Requirement, Toolset, Wait
 from nexus.core.operations.replies import Data
 from tests.conftest import LOCAL
 from tests.core.waiting import LONG, parked
@@ -75,7 +75,7 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[Toys]:
         expired=lambda p, data: {**data, "timed_out": True},
     )
 
-    @toys.toolset.operation(Ask, Code.NOT_OWNER, guards=(Guard("whoever may", admitted),), wait=wait)
+    @toys.toolset.operation(Ask, Code.NOT_OWNER, requires=(Requirement("whoever may", admitted),), wait=wait)
     def ask(p: Ask, caller: Caller) -> Data:
         """Ask."""
         toys.started.set()

@@ -95,7 +95,7 @@ class Graph(TypedDict):
     AgentGraph,
     Code.VALIDATION_ERROR,
     Code.NOT_FOUND,
-    guards=(OPERATORS_ONLY,),
+    requires=(OPERATORS_ONLY,),
     tool=False,
     read_only=True,
     slow=True,

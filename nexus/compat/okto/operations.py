@@ -35,7 +35,7 @@ class VerifiedHandoff(HandoffRow):
     *STEP,
     Code.CONTENT_TOO_LARGE,
     acts_as="agent_id",
-    guards=(in_session("session_id"),),
+    requires=(in_session("session_id"),),
     advertised=False,
 )
 def handoff_verify(p: HandoffVerify, caller: Caller) -> VerifiedHandoff:

@@ -115,7 +115,7 @@ def _abandoned(p: Send, caller: Caller, data: Data) -> None:
     ControlCode.POOL_FULL,
     ControlCode.TURN_FAILED,
     ControlCode.TURN_INTERRUPTED,
-    guards=(IN_POOL,),
+    requires=(IN_POOL,),
     wait=Wait[Send](
         timeout=lambda p: p.timeout_seconds,
         resume=lambda p, data: p.model_copy(update={"request_id": data["request_id"]}),
@@ -152,7 +152,7 @@ class Cancelled(TypedDict):
     reason: NotRequired[str]
 
 
-@operation(Cancel, *COMMON, guards=(IN_POOL,), idempotent=True)
+@operation(Cancel, *COMMON, requires=(IN_POOL,), idempotent=True)
 def pool_cancel(p: Cancel, caller: Caller) -> Cancelled:
     """Stop a queued or running turn; callers that wait for its answer get `cancelled`."""
     turn = turns.cancel(actor_of(caller), p.agent_id, p.request_id)
@@ -167,13 +167,13 @@ def _seen(caller: Caller, agent_id: str) -> PoolAgent:
     return agent
 
 
-@operation(OfAgent, *COMMON, guards=(IN_POOL,), read_only=True)
+@operation(OfAgent, *COMMON, requires=(IN_POOL,), read_only=True)
 def pool_get_tokens(p: OfAgent, caller: Caller) -> TokensRow:
     """Return the tokens of an agent's context, by part, and how many are left."""
     return contexts.tokens(_seen(caller, p.agent_id))
 
 
-@operation(OfAgent, *COMMON, guards=(IN_POOL,), read_only=True)
+@operation(OfAgent, *COMMON, requires=(IN_POOL,), read_only=True)
 def pool_get_context(p: OfAgent, caller: Caller) -> ContextRow:
     """Return the length of an agent's context, and how its last turn ended."""
     return contexts.context(_seen(caller, p.agent_id))
@@ -192,7 +192,7 @@ class PoolMessages(TypedDict):
     messages: list[PoolMessageRow]
 
 
-@operation(GetMessages, *COMMON, guards=(IN_POOL,), read_only=True)
+@operation(GetMessages, *COMMON, requires=(IN_POOL,), read_only=True)
 def pool_get_messages(p: GetMessages, caller: Caller) -> PoolMessages:
     """Return the messages in an agent's context, with their tool calls; fewer than limit if they are long."""
     total, entries = contexts.messages(_seen(caller, p.agent_id), p.offset, p.limit)
@@ -212,7 +212,7 @@ class ContextCompacted(TypedDict):
     reason: NotRequired[str]
 
 
-@operation(Compact, *COMMON, guards=(IN_POOL,))
+@operation(Compact, *COMMON, requires=(IN_POOL,))
 def pool_compact(p: Compact, caller: Caller) -> ContextCompacted:
     """Replace what was said before the last turns with a summary."""
     agent = _seen(caller, p.agent_id)
@@ -240,7 +240,7 @@ class OptionSet(TypedDict):
     Code.VALIDATION_ERROR,
     Code.NOT_FOUND,
     ControlCode.POOL_OFF,
-    guards=(OPERATORS_ONLY, IN_POOL),
+    requires=(OPERATORS_ONLY, IN_POOL),
     tool=False,
     idempotent=True,
 )
@@ -254,7 +254,7 @@ class ShutDown(TypedDict):
     success: bool
 
 
-@operation(OfAgent, *COMMON, guards=(IN_POOL,), idempotent=True)
+@operation(OfAgent, *COMMON, requires=(IN_POOL,), idempotent=True)
 def pool_shutdown(p: OfAgent, caller: Caller) -> ShutDown:
     """Mark an agent as done: it still answers. When operators have marked all agents, the server ends."""
     pool.shut_down(actor_of(caller), p.agent_id)
@@ -271,7 +271,7 @@ class Resumed(TypedDict):
     Code.VALIDATION_ERROR,
     Code.NOT_FOUND,
     ControlCode.POOL_OFF,
-    guards=(OPERATORS_ONLY, IN_POOL),
+    requires=(OPERATORS_ONLY, IN_POOL),
     tool=False,
     idempotent=True,
 )

@@ -57,7 +57,7 @@ class OfBudget(Params):
     budget_id: Id
 
 
-@operation(SetBudget, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False)
+@operation(SetBudget, Code.VALIDATION_ERROR, requires=(OPERATORS_ONLY,), tool=False)
 def pool_set_budget(p: SetBudget, caller: Caller) -> BudgetRow:
     """Limit what runs spend, from now on. Set again, a budget gets another limit; what was spent of it stays spent."""
     budget = budgets.set_budget(
@@ -72,13 +72,13 @@ def pool_set_budget(p: SetBudget, caller: Caller) -> BudgetRow:
     return _row(budget)
 
 
-@operation(Nothing, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+@operation(Nothing, Code.VALIDATION_ERROR, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def pool_list_budgets(p: Nothing, caller: Caller) -> Budgets:
     """List the budgets and what is spent of each, those that are nearly spent first."""
     return {"budgets": [_row(budget) for budget in budgets.every()]}
 
 
-@operation(OfBudget, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False)
+@operation(OfBudget, Code.VALIDATION_ERROR, Code.NOT_FOUND, requires=(OPERATORS_ONLY,), tool=False)
 def pool_remove_budget(p: OfBudget, caller: Caller) -> BudgetRow:
     """Remove a budget: it limits no run any more."""
     return _row(budgets.remove(p.budget_id))

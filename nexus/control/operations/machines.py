@@ -17,7 +17,7 @@ class Machines(TypedDict):
     machines: list[MachineRow]
 
 
-@operation(Nothing, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+@operation(Nothing, Code.VALIDATION_ERROR, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def pool_list_machines(p: Nothing, caller: Caller) -> Machines:
     """List the machines that run agents, with their load and their runs."""
     return {"machines": [machine_row(work) for work in selectors.machines()]}

@@ -74,7 +74,7 @@ class ListRules(Params):
     agent_id: Annotated[Id | None, Field(description="Only rules that hold for this agent of the pool.")] = None
 
 
-@operation(AddRule, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False)
+@operation(AddRule, Code.VALIDATION_ERROR, Code.NOT_FOUND, requires=(OPERATORS_ONLY,), tool=False)
 def pool_add_rule(p: AddRule, caller: Caller) -> RuleRow:
     """Write a rule about what agents may do without a person, or must not do. It holds from their next call on."""
     rule = operator_rules.add(
@@ -83,14 +83,14 @@ def pool_add_rule(p: AddRule, caller: Caller) -> RuleRow:
     return rule_row(rule)
 
 
-@operation(ListRules, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+@operation(ListRules, Code.VALIDATION_ERROR, Code.NOT_FOUND, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def pool_list_rules(p: ListRules, caller: Caller) -> Rules:
     """List the rules of permissions, by number."""
     agent = None if p.agent_id is None else get(p.agent_id)
     return {"rules": [rule_row(rule) for rule in operator_rules.every(agent)]}
 
 
-@operation(OfRule, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False)
+@operation(OfRule, Code.VALIDATION_ERROR, Code.NOT_FOUND, requires=(OPERATORS_ONLY,), tool=False)
 def pool_remove_rule(p: OfRule, caller: Caller) -> RuleRow:
     """Take back a rule: it does not hold for the next call any more."""
     return rule_row(operator_rules.remove(p.rule_id, operator_behind(caller)))

@@ -124,7 +124,7 @@ def _ends(p: CreateAgent) -> Interest:
     ControlCode.POOL_FULL,
     ControlCode.NO_MACHINE,
     ControlCode.WORKTREE_REFUSED,
-    guards=(IN_POOL,),
+    requires=(IN_POOL,),
     slow=lambda p: p.worktree,
     takes_minutes=True,
     own_transaction=True,  # git is called outside of it
@@ -202,7 +202,7 @@ class Destroyed(TypedDict):
     Code.VALIDATION_ERROR,
     ControlCode.POOL_OFF,
     ControlCode.NOT_PERMITTED,
-    guards=(IN_POOL,),
+    requires=(IN_POOL,),
     destructive=True,
     idempotent=True,
 )
@@ -215,7 +215,7 @@ class PoolAgentList(TypedDict):
     agents: list[PoolAgentRow]
 
 
-@operation(Nothing, ControlCode.POOL_OFF, ControlCode.NOT_PERMITTED, guards=(IN_POOL,), read_only=True)
+@operation(Nothing, ControlCode.POOL_OFF, ControlCode.NOT_PERMITTED, requires=(IN_POOL,), read_only=True)
 def pool_list_agents(p: Nothing, caller: Caller) -> PoolAgentList:
     """List every agent of the pool: its permissions, its parent, its turns."""
     actor_of(caller)
@@ -227,7 +227,7 @@ class StopResult(TypedDict):
     message: str
 
 
-@operation(Nothing, ControlCode.POOL_OFF, guards=(OPERATORS_ONLY, IN_POOL), tool=False, destructive=True)
+@operation(Nothing, ControlCode.POOL_OFF, requires=(OPERATORS_ONLY, IN_POOL), tool=False, destructive=True)
 def pool_shutdown_server(p: Nothing, caller: Caller) -> StopResult:
     """End the server: running turns get `pool_stop_seconds`, temporary agents end."""
     pool.check_server_runs()

@@ -82,7 +82,7 @@ def _finish(p: AskOperator, caller: Caller, performed: Data) -> QuestionRow:
     Code.CONTENT_TOO_LARGE,
     CoordinationCode.QUOTA_EXCEEDED,
     acts_as="agent_id",
-    guards=(in_session("session_id"),),
+    requires=(in_session("session_id"),),
     wait=Wait[AskOperator](
         timeout=lambda p: p.timeout_seconds,
         resume=_resumed,
@@ -126,25 +126,25 @@ class WithWords(OfQuestion):
     words: Annotated[str, Field(min_length=1, description="The answer, as the agent gets it.")]
 
 
-@operation(OfQuestion, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+@operation(OfQuestion, *OF_ONE, requires=(OPERATORS_ONLY,), tool=False)
 def pool_allow(p: OfQuestion, caller: Caller) -> QuestionRow:
     """Allow what an agent asks for, this once."""
     return _answered(p, caller, AnswerKind.ALLOW)
 
 
-@operation(Always, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+@operation(Always, *OF_ONE, requires=(OPERATORS_ONLY,), tool=False)
 def pool_allow_always(p: Always, caller: Caller) -> QuestionRow:
     """Allow what an agent asks for, and write a rule that allows the same from now on."""
     return _answered(p, caller, AnswerKind.ALWAYS, scope=p.scope)
 
 
-@operation(OfQuestion, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+@operation(OfQuestion, *OF_ONE, requires=(OPERATORS_ONLY,), tool=False)
 def pool_refuse(p: OfQuestion, caller: Caller) -> QuestionRow:
     """Refuse what an agent asks for."""
     return _answered(p, caller, AnswerKind.REFUSE)
 
 
-@operation(WithWords, *OF_ONE, Code.CONTENT_TOO_LARGE, guards=(OPERATORS_ONLY,), tool=False)
+@operation(WithWords, *OF_ONE, Code.CONTENT_TOO_LARGE, requires=(OPERATORS_ONLY,), tool=False)
 def pool_answer(p: WithWords, caller: Caller) -> QuestionRow:
     """Answer an agent in words. This gives no permission: your words say what to do instead."""
     return _answered(p, caller, AnswerKind.WORDS, p.words)
@@ -155,7 +155,7 @@ def pool_answer(p: WithWords, caller: Caller) -> QuestionRow:
     *OF_ONE,
     Code.CONTENT_TOO_LARGE,
     CoordinationCode.WORKSPACE_UNRESOLVED,
-    guards=(OPERATORS_ONLY,),
+    requires=(OPERATORS_ONLY,),
     tool=False,
 )
 def pool_answer_late(p: WithWords, caller: Caller) -> QuestionRow:
@@ -164,14 +164,14 @@ def pool_answer_late(p: WithWords, caller: Caller) -> QuestionRow:
     return question_row(questions.answer_late(question_id=p.question_id, words=p.words, operator=operator))
 
 
-@operation(OfQuestion, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+@operation(OfQuestion, *OF_ONE, requires=(OPERATORS_ONLY,), tool=False)
 def pool_dismiss_question(p: OfQuestion, caller: Caller) -> QuestionRow:
     """Leave a question that expired unanswered, and do not show it any more."""
     operator = operator_behind(caller)
     return question_row(questions.answer_late(question_id=p.question_id, words=None, operator=operator))
 
 
-@operation(OfQuestion, Code.VALIDATION_ERROR, Code.NOT_FOUND, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+@operation(OfQuestion, Code.VALIDATION_ERROR, Code.NOT_FOUND, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def pool_get_question(p: OfQuestion, caller: Caller) -> QuestionRow:
     """Return a question in full."""
     return question_row(questions.get(p.question_id))
@@ -187,7 +187,7 @@ class Questions(TypedDict):
     questions: list[QuestionRow]
 
 
-@operation(ListQuestions, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+@operation(ListQuestions, Code.VALIDATION_ERROR, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def pool_list_questions(p: ListQuestions, caller: Caller) -> Questions:
     """List open questions, oldest first, or ended ones, newest first."""
     found = selectors.questions(p.which, p.agent_id, min(p.limit, MOST_LISTED))

@@ -98,7 +98,7 @@ class Reviews(TypedDict):
     reviews: list[WaitingReview | WaitingTask]
 
 
-@operation(ListReviews, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+@operation(ListReviews, Code.VALIDATION_ERROR, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def pool_list_reviews(p: ListReviews, caller: Caller) -> Reviews:
     """List the finished work that waits for review: first what most other work waits for, then the oldest."""
     found = reviews.desk()
@@ -149,7 +149,7 @@ class Review(WorktreeDiff, Checked):
 
 
 @operation(
-    OfWorktree, *REFUSALS, guards=(OPERATORS_ONLY, IN_POOL), tool=False, slow=True, takes_minutes=True, read_only=True
+    OfWorktree, *REFUSALS, requires=(OPERATORS_ONLY, IN_POOL), tool=False, slow=True, takes_minutes=True, read_only=True
 )
 def pool_get_review(p: OfWorktree, caller: Caller) -> Review:
     """Return an agent's work as a person decides about it: summary, checks with their facts, diff and comments."""
@@ -184,7 +184,7 @@ class AddComment(OfWorktree):
     AddComment,
     *DECIDING,
     Code.CONTENT_TOO_LARGE,
-    guards=(OPERATORS_ONLY, IN_POOL),
+    requires=(OPERATORS_ONLY, IN_POOL),
     tool=False,
     slow=True,
     takes_minutes=True,
@@ -217,7 +217,7 @@ class CommentRemoved(TypedDict):
     Code.VALIDATION_ERROR,
     Code.NOT_FOUND,
     Code.INVALID_TRANSITION,
-    guards=(OPERATORS_ONLY,),
+    requires=(OPERATORS_ONLY,),
     tool=False,
     destructive=True,
 )
@@ -233,7 +233,7 @@ class CommentsSent(WorktreeRow):
     to: Annotated[str, Field(description="The agent that got them.")]
 
 
-@operation(OfWorktree, *DECIDING, ControlCode.POOL_FULL, guards=(OPERATORS_ONLY, IN_POOL), tool=False)
+@operation(OfWorktree, *DECIDING, ControlCode.POOL_FULL, requires=(OPERATORS_ONLY, IN_POOL), tool=False)
 def pool_send_comments(p: OfWorktree, caller: Caller) -> CommentsSent:
     """Ask for changes: send all drafted comments as one message to the agent that holds the work. A handoff that it
     submitted is returned to it."""
@@ -256,7 +256,7 @@ class Approved(MergeRow):
 @operation(
     Approve,
     *DECIDING,
-    guards=(OPERATORS_ONLY, IN_POOL),
+    requires=(OPERATORS_ONLY, IN_POOL),
     tool=False,
     slow=True,
     takes_minutes=True,
@@ -285,7 +285,7 @@ class Abandoned(WorktreeRow):
 @operation(
     Abandon,
     *DECIDING,
-    guards=(OPERATORS_ONLY, IN_POOL),
+    requires=(OPERATORS_ONLY, IN_POOL),
     tool=False,
     slow=True,
     takes_minutes=True,
@@ -306,7 +306,7 @@ class AnswerComment(OfComment):
     words: Annotated[str, Field(description="What you did, why not, or what you ask.")] = ""
 
 
-@operation(AnswerComment, *COMMON, guards=(IN_POOL,), idempotent=True)
+@operation(AnswerComment, *COMMON, requires=(IN_POOL,), idempotent=True)
 def pool_review_answer(p: AnswerComment, caller: Caller) -> CommentRow:
     """Say what became of a review's comment that was sent to you."""
     return _comment_row(

@@ -40,7 +40,7 @@ class Runs(TypedDict):
     runs: list[RunRow]
 
 
-@operation(ListRuns, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+@operation(ListRuns, Code.VALIDATION_ERROR, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def pool_list_runs(p: ListRuns, caller: Caller) -> Runs:
     """List the turns of the pool's agents as runs, newest first."""
     found = selectors.runs(
@@ -57,7 +57,7 @@ class OfRun(Params):
     run_id: Id
 
 
-@operation(OfRun, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+@operation(OfRun, *OF_ONE, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def pool_get_run(p: OfRun, caller: Caller) -> WholeRunRow:
     """Return a run with its prompt, its steps, its answer, and why it ended."""
     return selectors.whole_run(selectors.run(p.run_id))
@@ -73,7 +73,7 @@ class Trace(TypedDict):
     next: Annotated[int | None, Field(description="What comes after it; null: this is the end.")]
 
 
-@operation(TraceOf, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+@operation(TraceOf, *OF_ONE, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def pool_get_trace(p: TraceOf, caller: Caller) -> Trace:
     """Return what went between a run's agent process, or its model's provider, and Nexus, as far as the log has it."""
     lines, after = selectors.trace(selectors.run(p.run_id), p.after, min(p.limit, MOST_LISTED))
@@ -90,7 +90,7 @@ class Retry(OfRun):
     Code.INVALID_TRANSITION,
     Code.CONTENT_TOO_LARGE,
     ControlCode.POOL_FULL,
-    guards=(OPERATORS_ONLY,),
+    requires=(OPERATORS_ONLY,),
     tool=False,
 )
 def pool_retry_run(p: Retry, caller: Caller) -> RunRow:
@@ -99,13 +99,13 @@ def pool_retry_run(p: Retry, caller: Caller) -> RunRow:
     return run_row(turns.retry(actor_of(caller), p.run_id, content=p.content))
 
 
-@operation(OfRun, *OF_ONE, Code.INVALID_TRANSITION, guards=(OPERATORS_ONLY,), tool=False)
+@operation(OfRun, *OF_ONE, Code.INVALID_TRANSITION, requires=(OPERATORS_ONLY,), tool=False)
 def pool_dismiss_run(p: OfRun, caller: Caller) -> RunRow:
     """Say that a run that failed or is stuck needs nobody any more. A stuck one runs on."""
     return run_row(turns.dismiss(p.run_id, operator_behind(caller)))
 
 
-@operation(OfRun, *OF_ONE, Code.INVALID_TRANSITION, guards=(OPERATORS_ONLY,), tool=False)
+@operation(OfRun, *OF_ONE, Code.INVALID_TRANSITION, requires=(OPERATORS_ONLY,), tool=False)
 def pool_cancel_run(p: OfRun, caller: Caller) -> RunRow:
     """End a run that is queued or running."""
     return run_row(turns.cancel_run(p.run_id, operator_behind(caller)))
@@ -115,7 +115,7 @@ class Outages(TypedDict):
     outages: list[OutageRow]
 
 
-@operation(Nothing, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+@operation(Nothing, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def pool_list_outages(p: Nothing, caller: Caller) -> Outages:
     """List the runners whose providers are out. No run starts on them: it waits, or goes to the runner's fallback."""
     return {"outages": selectors.outages()}
@@ -125,7 +125,7 @@ class OfRunner(Params):
     runner: Annotated[Id, Field(description="A runner of runners.toml.")]
 
 
-@operation(OfRunner, *OF_ONE, guards=(OPERATORS_ONLY,), tool=False)
+@operation(OfRunner, *OF_ONE, requires=(OPERATORS_ONLY,), tool=False)
 def pool_reset_outage(p: OfRunner, caller: Caller) -> OutageRow:
     """Say that a runner's provider answers again: its runs start at once."""
     return outage_row(outages.reset(p.runner, operator_behind(caller)))

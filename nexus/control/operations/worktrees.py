@@ -57,7 +57,7 @@ class WorktreeDiff(WorktreeRow):
     truncated: bool
 
 
-@operation(OfWorktree, *REFUSALS, guards=(IN_POOL,), slow=True, takes_minutes=True, read_only=True)
+@operation(OfWorktree, *REFUSALS, requires=(IN_POOL,), slow=True, takes_minutes=True, read_only=True)
 def pool_worktree_diff(p: OfWorktree, caller: Caller) -> WorktreeDiff:
     """Return what the merge of an agent's worktree would change where it came from, uncommitted work included."""
     return worktree_diff(*worktrees.compare(actor_of(caller), p.agent_id, p.worktree_id))
@@ -82,7 +82,7 @@ class Merged(WorktreeRow):
     warning: NotRequired[Annotated[str, Field(description="Why nothing was checked, and who allowed that.")]]
 
 
-@operation(OfWorktree, *REFUSALS, guards=(IN_POOL,), slow=True, takes_minutes=True, own_transaction=True)
+@operation(OfWorktree, *REFUSALS, requires=(IN_POOL,), slow=True, takes_minutes=True, own_transaction=True)
 def pool_worktree_merge(p: OfWorktree, caller: Caller) -> Merged:
     """Merge an agent's worktree, uncommitted work included, into the branch it came from; all of it or nothing."""
     row, merge, unchecked = worktrees.merge(actor_of(caller), p.agent_id, p.worktree_id)
@@ -92,7 +92,7 @@ def pool_worktree_merge(p: OfWorktree, caller: Caller) -> Merged:
 
 
 @operation(
-    OfWorktree, *REFUSALS, guards=(IN_POOL,), slow=True, takes_minutes=True, own_transaction=True, idempotent=True
+    OfWorktree, *REFUSALS, requires=(IN_POOL,), slow=True, takes_minutes=True, own_transaction=True, idempotent=True
 )
 def pool_worktree_keep(p: OfWorktree, caller: Caller) -> WorktreeRow:
     """Commit an agent's changes in its worktree on its branch, and keep both."""
@@ -104,7 +104,9 @@ class Discard(OfWorktree):
     lost_too: Annotated[bool, Field(description="Even what no ref can keep: see the refusal.")] = False
 
 
-@operation(Discard, *REFUSALS, guards=(IN_POOL,), slow=True, takes_minutes=True, own_transaction=True, destructive=True)
+@operation(
+    Discard, *REFUSALS, requires=(IN_POOL,), slow=True, takes_minutes=True, own_transaction=True, destructive=True
+)
 def pool_worktree_discard(p: Discard, caller: Caller) -> WorktreeRow:
     """Remove the worktree and branch of an agent that ended; work that nobody merged, or agreed to lose, is refused."""
     row = worktrees.discard(actor_of(caller), p.agent_id, p.worktree_id, changes_too=p.changes_too, lost_too=p.lost_too)
@@ -131,7 +133,7 @@ class MergeRow(TypedDict):
     ended_at: Time | None
 
 
-@operation(OfWorktree, *REFUSALS, guards=(IN_POOL,), slow=True, takes_minutes=True, own_transaction=True)
+@operation(OfWorktree, *REFUSALS, requires=(IN_POOL,), slow=True, takes_minutes=True, own_transaction=True)
 def pool_worktree_queue(p: OfWorktree, caller: Caller) -> MergeRow:
     """Put an agent's worktree, as it is now, into the merge lane of the branch it came from."""
     return merge_row(lane.queue(actor_of(caller), p.agent_id, p.worktree_id))
@@ -149,7 +151,7 @@ class Merges(TypedDict):
     merges: list[MergeRow]
 
 
-@operation(ListMerges, Code.VALIDATION_ERROR, guards=(OPERATORS_ONLY,), tool=False, read_only=True)
+@operation(ListMerges, Code.VALIDATION_ERROR, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def pool_list_merges(p: ListMerges, caller: Caller) -> Merges:
     """List the entries of the merge lanes: what waits, what runs and its step, what came back and why."""
     return {"merges": [merge_row(entry) for entry in lane.entries(p.which, min(p.limit, 500))]}
@@ -164,7 +166,7 @@ class OfMerge(Params):
     Code.VALIDATION_ERROR,
     Code.NOT_FOUND,
     ControlCode.WORKTREE_REFUSED,
-    guards=(OPERATORS_ONLY,),
+    requires=(OPERATORS_ONLY,),
     tool=False,
 )
 def pool_withdraw_merge(p: OfMerge, caller: Caller) -> MergeRow:

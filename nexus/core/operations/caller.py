@@ -68,7 +68,7 @@ class Caller:
 
 
 def operator_behind(caller: Caller) -> str:
-    """Return the person behind a call of an operation that OPERATORS_ONLY guards."""
+    """Return the person behind a call of an operation that requires OPERATORS_ONLY."""
     assert caller.operator is not None, "the dispatch lets operators alone come here"
     return caller.operator
 

@@ -1,8 +1,8 @@
 """The dispatch of operations: every transport passes the arguments of a call to it, and gets an outcome.
 
 It works in this order: fill in what the connection said of itself, validate strictly, check the caller's identity
-against the acting agent, check the operation's guards, call it with a bounded retry while the database is busy. It
-never passes on an exception or the text of a library.
+against the acting agent, check the operation's requirements, call it with a bounded retry while the database is busy.
+It never passes on an exception or the text of a library.
 """
 
 from __future__ import annotations
@@ -258,8 +258,8 @@ def _call(operation: Operation[Any], params: Params, caller: Caller) -> Data:
 
 
 def _permit(caller: Caller, operation: Operation[Any], params: Params) -> Outcome | None:
-    """Check that the store is still at its path, then the caller's identity, then the operation's guards. Return the
-    recorded outcome of a repeated call that was done before; no guard refuses that."""
+    """Check that the store is still at its path, then the caller's identity, then the operation's requirements. Return
+    the recorded outcome of a repeated call that was done before; no requirement refuses that."""
     store().check()
     domain().refresh_settings()
     if caller.request is not None and caller.request.repeated and operation.is_recorded:
@@ -273,8 +273,8 @@ def _permit(caller: Caller, operation: Operation[Any], params: Params) -> Outcom
 def _check(caller: Caller, operation: Operation[Any], params: Params) -> None:
     """Check identity and guards. Raises what `_check_identity` raises, and what a guard raises."""
     _check_identity(caller, operation, params)
-    for guard in operation.guards:
-        guard.check(operation, params, caller)
+    for requirement in operation.requires:
+        requirement.check(operation, params, caller)
 
 
 def _check_identity(caller: Caller, operation: Operation[Any], params: Params) -> None:

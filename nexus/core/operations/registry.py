@@ -19,7 +19,7 @@ D = TypeVar("D", bound=Data)
 
 
 @dataclass(frozen=True)
-class Guard:
+class Requirement:
     """A condition on the caller that is checked before an operation is called; `who` describes it in the reference."""
 
     who: str
@@ -31,7 +31,7 @@ def _must_be_operator(operation: Operation[Any], params: Any, caller: Caller) ->
         raise NexusError(Code.NOT_OWNER, f"{operation.name} is for operators.", {"rule": OPERATORS_ONLY.who})
 
 
-OPERATORS_ONLY = Guard("operators", _must_be_operator)
+OPERATORS_ONLY = Requirement("operators", _must_be_operator)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Operation(Generic[P]):
     description: str
     errors: frozenset[ErrorCode]  # the codes that it documents; INTERNAL_ERROR and DB_ERROR go without saying
     acts_as: str | None = None  # the parameter that names the acting agent
-    guards: tuple[Guard, ...] = ()
+    requires: tuple[Requirement, ...] = ()
     read_only: bool = False
     idempotent: bool = False
     destructive: bool = False
@@ -96,7 +96,7 @@ class Operation(Generic[P]):
     @property
     def operator_only(self) -> bool:
         """Whether only operators may call it."""
-        return OPERATORS_ONLY in self.guards
+        return OPERATORS_ONLY in self.requires
 
     @property
     def is_recorded(self) -> bool:
@@ -109,7 +109,7 @@ class Options(TypedDict, Generic[P], total=False):
     """The fields of an operation that its declaration may give as they are."""
 
     acts_as: str | None
-    guards: tuple[Guard, ...]
+    requires: tuple[Requirement, ...]
     read_only: bool
     idempotent: bool
     destructive: bool
