@@ -129,7 +129,7 @@ class LimitsForm(OperationForm):
         """The fields of the numeric limits."""
         return [self[name] for name in limits.names()]
 
-    def given(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Return the changed limits as the operation takes them; an empty list is None."""
         changed = self.changed()
         return {

@@ -34,7 +34,7 @@ def limits(request: HttpRequest) -> HttpResponse:
     if form.is_valid():
         done = f"The limits of the role {form.cleaned_data['role']} are saved."
         saved = operate(
-            COORDINATION, request, "limits_update", done, form, role=form.cleaned_data["role"], **form.given()
+            COORDINATION, request, "limits_update", done, form, role=form.cleaned_data["role"], **form.arguments()
         )
         if saved["ok"]:
             return redirect("admin:limits")

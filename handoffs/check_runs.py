@@ -37,7 +37,7 @@ TONES = {"passed": "good", "failed": "bad", "waiting": "warn", "running": "info"
 NOBODY_CHECKS = "no server with a pool has its directory; start `nexus serve --control` there"
 
 
-class CheckReceipt(TypedDict):
+class CriterionResult(TypedDict):
     """What came of one criterion."""
 
     criterion: str  # as it was given
@@ -79,7 +79,7 @@ class CheckRunRow(TypedDict):
     state: str
     claim_epoch: int
     why: str | None
-    receipts: list[CheckReceipt]
+    receipts: list[CriterionResult]
     facts: Facts | None
     created_at: Time
     ended_at: Time | None
@@ -185,7 +185,7 @@ def why_stuck(run: AbstractCheckRun) -> str:
 
 def failures(run: AbstractCheckRun) -> str:
     """Return the criteria that a run found unmet."""
-    return ", ".join(receipt["criterion"] for receipt in run.receipts if not receipt["passed"])
+    return ", ".join(result["criterion"] for result in run.receipts if not result["passed"])
 
 
 def due(limit: int) -> list[AbstractCheckRun]:
@@ -228,8 +228,8 @@ def put_off(run: AbstractCheckRun, why: str) -> None:
         _own(run).update(state=CheckState.WAITING, why=why, due_at=now() + RETRY)
 
 
-def settle_run(run: AbstractCheckRun, receipts: Sequence[CheckReceipt], facts: Facts) -> None:
-    """Store the receipts; complete the work, ask its verifier, or give it back with what failed.
+def settle_run(run: AbstractCheckRun, results: Sequence[CriterionResult], facts: Facts) -> None:
+    """Store the results; complete the work, ask its verifier, or give it back with what failed.
 
     Nothing happens where another process has the run, or the result got its verdict meanwhile.
     """
@@ -237,9 +237,9 @@ def settle_run(run: AbstractCheckRun, receipts: Sequence[CheckReceipt], facts: F
     kind.refresh(run)
     with write():
         moment = now()
-        failed = [each for each in receipts if not each["passed"]]
+        failed = [each for each in results if not each["passed"]]
         state = CheckState.FAILED if failed else CheckState.PASSED
-        if not _own(run).update(state=state, receipts=list(receipts), facts=facts, why=None, ended_at=moment):
+        if not _own(run).update(state=state, receipts=list(results), facts=facts, why=None, ended_at=moment):
             return
         work = kind.waiting(run)
         if work is None:
@@ -257,7 +257,7 @@ def _own(run: AbstractCheckRun) -> QuerySet[AbstractCheckRun]:
     return rows.filter(pk=run.pk, state=CheckState.RUNNING, epoch=run.epoch)
 
 
-def in_words(failed: Sequence[CheckReceipt]) -> str:
+def in_words(failed: Sequence[CriterionResult]) -> str:
     """Describe what failed to the agent that did the work."""
     parts = []
     for each in failed:

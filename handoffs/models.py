@@ -303,14 +303,14 @@ class CheckRunQuerySet(models.QuerySet[Any]):
 
 
 class AbstractCheckRun(models.Model):
-    """The checks of one result, and their receipts. Each kind of work has a table of its own."""
+    """The checks of one result, and what came of each criterion. Each kind of work has a table of its own."""
 
     claim_epoch = models.PositiveIntegerField()  # of the claim whose result it is
     state = models.CharField(max_length=16, choices=CheckState)
     epoch = models.PositiveIntegerField(default=0)  # grows with each process that begins to run them
     due_at = models.DateTimeField()  # when a process may take them, also from one that gave no sign of life since
     why = models.TextField(null=True)  # why the last process could not run them
-    receipts = models.JSONField(default=list)  # `check_runs.Receipt`s, one a criterion
+    receipts = models.JSONField(default=list)  # `check_runs.CriterionResult`s
     facts = models.JSONField(null=True)  # `check_runs.Facts`
     created_at = models.DateTimeField()
     began_at = models.DateTimeField(null=True)

@@ -35,7 +35,7 @@ class ProfileGiven(Params):
     ] = None
 
     @property
-    def given(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """The parameters that the call named; an empty list of toolsets is None."""
         named = {name: getattr(self, name) for name in self.model_fields_set - {"agent_id"}}
         return {**named, "toolsets": self.toolsets or None} if "toolsets" in named else named
@@ -53,14 +53,14 @@ class CreatedAgent(ManagedAgent):
 def agent_create(p: ProfileGiven, caller: Caller) -> CreatedAgent:
     """Create an agent with an API key, or bring a deleted one back, mail and all. The answer shows the key, and nothing
     shows it again."""
-    agent, key = roster.create(agent_id=p.agent_id, given=p.given, operator=operator_behind(caller))
+    agent, key = roster.create(agent_id=p.agent_id, given=p.arguments, operator=operator_behind(caller))
     return {**_managed(agent), "api_key": key}
 
 
 @operation(ProfileGiven, *PROFILE_ERRORS, Code.NOT_FOUND, requires=(OPERATORS_ONLY,), tool=False, idempotent=True)
 def agent_update(p: ProfileGiven, caller: Caller) -> ManagedAgent:
     """Change an agent's role, capabilities, metadata or toolsets. What is left out keeps its value."""
-    return _managed(roster.update(agent_id=p.agent_id, given=p.given, operator=operator_behind(caller)))
+    return _managed(roster.update(agent_id=p.agent_id, given=p.arguments, operator=operator_behind(caller)))
 
 
 class TagNamed(Params):
@@ -296,7 +296,7 @@ class LimitsUpdate(Params):
     refused: Annotated[Names, Field(description="Toolsets and verbs that may not.")] = None
 
     @property
-    def given(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """The parameters that the call named."""
         named = {name: getattr(self, name) for name in self.model_fields_set & {"allowed", "refused"}}
         return {"values": self.limits, **named}
@@ -309,7 +309,9 @@ def limits_update(p: LimitsUpdate, caller: Caller) -> LimitsRow:
     if (p.agent_id is None) == (p.role is None):
         raise invalid("Name an agent_id or a role.", field="agent_id")
     scope = LimitScope.AGENT if p.agent_id is not None else LimitScope.ROLE
-    row = limits.update(scope=scope, name=p.agent_id or p.role or "", given=p.given, operator=operator_behind(caller))
+    row = limits.update(
+        scope=scope, name=p.agent_id or p.role or "", given=p.arguments, operator=operator_behind(caller)
+    )
     return _limits_row(row)
 
 

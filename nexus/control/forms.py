@@ -106,7 +106,7 @@ class NewPoolAgentForm(OperationForm):
             field = "worktree"
         return super().refused({**error, "details": {"field": field}} if field else error)
 
-    def given(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Return the operation's parameters; empty fields are left out."""
         paths = [line.strip() for line in self.cleaned_data["allowed_write_paths"].split("\n") if line.strip()]
         said = {**self.cleaned_data, "allowed_write_paths": paths}
@@ -209,7 +209,7 @@ class AnswerForm(OperationForm):
         super().__init__(data, initial={"scope": choices[0][0]})
         offer(self.fields["scope"], choices)
 
-    def given(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Return the operation's parameters."""
         always = self.cleaned_data["verdict"] == "pool_allow_always"
         return {"scope": self.cleaned_data["scope"] or "agent"} if always else {}
@@ -228,7 +228,7 @@ class OptionForm(forms.Form):
     value = forms.CharField(required=False)
     is_switch = forms.BooleanField(required=False)  # its value is true or false
 
-    def given(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Return the operation's parameters."""
         value = self.cleaned_data["value"]
         switched = value == "true" if self.cleaned_data["is_switch"] else value
@@ -251,7 +251,7 @@ class CommentForm(OperationForm):
         super().__init__(data, initial={"seen": seen})
         offer(self.fields["path"], [("", "all of it"), *((json.dumps(name), plain(name)) for name in files)])
 
-    def given(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Return the operation's parameters."""
         of = self.cleaned_data
         place = {"line": of["line"], "last_line": of["last_line"], "side": of["side"] or None} if of["line"] else {}

@@ -255,7 +255,7 @@ def set_option(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
         return HttpResponseBadRequest("Name the option.")
     if _lives(request, row):
         done = "It holds from the next turn on."
-        operate(CONTROL, request, "pool_set_option", done, agent_id=row.agent_id, **form.given())
+        operate(CONTROL, request, "pool_set_option", done, agent_id=row.agent_id, **form.arguments())
     return redirect("admin:pool_agent", row.pk)
 
 
@@ -302,7 +302,7 @@ def new(request: HttpRequest) -> HttpResponse:
         day_tokens=wakeups.WAKE_TOKENS,
     )
     if form.is_valid():
-        envelope = operate(CONTROL, request, "pool_create_agent", "The agent is created.", form, **form.given())
+        envelope = operate(CONTROL, request, "pool_create_agent", "The agent is created.", form, **form.arguments())
         made = find(envelope["data"]["agent_id"]) if envelope["ok"] else None
         if made is not None:
             return redirect("admin:pool_agent", made.pk)
@@ -371,7 +371,7 @@ def review(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
         answer = operate(CONTROL, request, "pool_get_review", "", **named).get("data", {})
     form = CommentForm(posted(request), answer.get("files", ()), answer.get("seen", ""))
     if form.is_valid() and answer:
-        done = operate(CONTROL, request, "pool_add_comment", "", form, **named, **form.given())
+        done = operate(CONTROL, request, "pool_add_comment", "", form, **named, **form.arguments())
         if done["ok"]:
             return redirect(f"{reverse('admin:pool_review', args=[row.agent.pk])}#{done['data']['comment_id']}")
     changes = difference.read_diff(answer["diff"], answer["changes"]) if answer else None
@@ -576,7 +576,9 @@ def question(request: HttpRequest, question_id: str) -> HttpResponse:
     names, known = actions_for(found, now()), actions()
     form = AnswerForm(posted(request), _rules_of_always(found))
     if form.is_valid():
-        operate(CONTROL, request, form.cleaned_data["verdict"], "It is answered.", question_id=found.pk, **form.given())
+        operate(
+            CONTROL, request, form.cleaned_data["verdict"], "It is answered.", question_id=found.pk, **form.arguments()
+        )
         return redirect("admin:question", found.pk)
     return render(
         request,

@@ -20,7 +20,7 @@ def forges(request: HttpRequest) -> HttpResponse:
         return _disconnect(request)
     form = ForgeForm(posted(request))
     if form.is_valid():
-        envelope = operate(COORDINATION, request, "forge_connect", "It is connected.", form, **form.given())
+        envelope = operate(COORDINATION, request, "forge_connect", "It is connected.", form, **form.arguments())
         if envelope["ok"] and envelope["data"]["webhook_secret"] is None:
             return redirect("admin:forges")
         if envelope["ok"]:

@@ -33,7 +33,7 @@ def webhooks(request: HttpRequest) -> HttpResponse:
     """Show every webhook, and the form for another; the response to the form is the only page that shows its secret."""
     form = WebhookForm(posted(request))
     if form.is_valid():
-        envelope = operate(COORDINATION, request, "webhook_add", "The webhook is added.", form, **form.given())
+        envelope = operate(COORDINATION, request, "webhook_add", "The webhook is added.", form, **form.arguments())
         if envelope["ok"]:
             return render(request, "hooks/webhook_secret.html", "New webhook", added=envelope["data"])
     rows = Webhook.objects.select_related("workspace").order_by("created_at", "pk")
@@ -68,7 +68,7 @@ def notices(request: HttpRequest) -> HttpResponse:
     form = NoticeForm(posted(request))
     if form.is_valid():
         done = "It is added. A test is on its way."
-        if operate(COORDINATION, request, "notice_add", done, form, **form.given())["ok"]:
+        if operate(COORDINATION, request, "notice_add", done, form, **form.arguments())["ok"]:
             return redirect("admin:notices")
     rows = NoticeAddress.objects.select_related("workspace").order_by("created_at", "pk")
     return render(request, "hooks/notices.html", "Notices", rows=rows, form=form)

@@ -623,7 +623,7 @@ class TaskEdit(OfProject):
     verifier: Verifier = None
 
     @property
-    def given(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """The parameters that the call named. Null for a field that a task must have leaves it as it is."""
         named = {name: getattr(self, name) for name in self.model_fields_set - {"project_root", "id"}}
         return {name: value for name, value in named.items() if value is not None or name not in REQUIRED}
@@ -642,7 +642,9 @@ class TaskEdit(OfProject):
 def task_edit(p: TaskEdit, caller: Caller) -> AddedTask:
     """Change a task. An omitted field keeps its value; null clears an optional one. If its result is being checked,
     other criteria or another verifier examine it anew."""
-    task, warnings = tasks.edit(project_root=p.project_root, number=p.id, given=p.given, by=actor(caller, "task_edit"))
+    task, warnings = tasks.edit(
+        project_root=p.project_root, number=p.id, given=p.arguments, by=actor(caller, "task_edit")
+    )
     changed: AddedTask = {"task": documents.task_entry(task)}
     if warnings:
         changed["warnings"] = warnings

@@ -200,7 +200,7 @@ def comment(request: HttpRequest, workspace_id: str) -> HttpResponse:
     form = CommentForm(request.POST, auto_id="comment-%s")
     row = _issue(whole_number(request.POST["issue"]) or 0) if "issue" in request.POST else None
     if form.is_valid():
-        about = {**form.given(), "issue_id": row.number if row else None}
+        about = {**form.arguments(), "issue_id": row.number if row else None}
         if operate_on(workspace, request, "plan_comment_add", "The comment waits to be sent.", form, **about)["ok"]:
             return to_plan(workspace_id, "#comments") if row is None else redirect("admin:plan_issue", row.pk)
     return _plan(request, workspace, comment_form=form) if row is None else _issue_page(request, row, comment_form=form)

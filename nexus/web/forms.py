@@ -95,7 +95,7 @@ class OperationForm(forms.Form):
         """Return the field for a name in an error's details; a parameter's field has its name."""
         return name
 
-    def given(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Return the operation's parameters; empty fields are left out."""
         return {name: value for name, value in self.cleaned_data.items() if value}
 

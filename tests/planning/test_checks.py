@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 from coordination import debts
 from coordination.toolset import run
 from handoffs import check_runs
-from handoffs.check_runs import MOST_SHOWN, CheckReceipt, Facts
+from handoffs.check_runs import MOST_SHOWN, CriterionResult, Facts
 from handoffs.models import UNFINISHED, AbstractCheckRun, CheckState
 from inbox.monitoring import Picture
 from nexus.core.clock import now
@@ -49,7 +49,7 @@ FACTS: Facts = {
 }  # fmt: skip
 
 
-def receipt(passed: bool) -> CheckReceipt:
+def receipt(passed: bool) -> CriterionResult:
     return {
         "criterion": FILE[0], "passed": passed, "command": None, "code": None, "seconds": None, "output": None,
         "why": None if passed else "it does not exist",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from handoffs import check_runs, checks
-from handoffs.check_runs import CheckedFile, CheckReceipt, Facts
+from handoffs.check_runs import CheckedFile, CriterionResult, Facts
 from handoffs.checks import Approved, Check, Criteria
 from handoffs.models import AbstractCheckRun
 from handoffs.steps import compare_reserved
@@ -69,9 +69,9 @@ class CheckLocation(NamedTuple):
 
 
 class CheckResults(NamedTuple):
-    """The receipts of all criteria, and the facts."""
+    """The results of all criteria, and the facts."""
 
-    receipts: list[CheckReceipt]
+    results: list[CriterionResult]
     facts: Facts
 
 
@@ -107,7 +107,7 @@ class Verification(BackgroundWork[AbstractCheckRun, "CheckResults | NotNow | Run
         if isinstance(outcome, NotNow):
             check_runs.put_off(item, str(outcome))
         elif isinstance(outcome, CheckResults):
-            check_runs.settle_run(item, outcome.receipts, outcome.facts)
+            check_runs.settle_run(item, outcome.results, outcome.facts)
         return False
 
 
@@ -146,11 +146,9 @@ def verdict_on(run: AbstractCheckRun) -> CheckResults:
         raise NotNow("the worktree that held the work was discarded")
     commands = _commands(run, criteria)
     facts, changed, seen = _facts(run, criteria, location)
-    receipts = _tested(run, location, seen, commands, criteria.files) if commands or criteria.files else []
-    receipts += [
-        _receipt(f"unchanged:{path}", path not in changed, why="it was changed") for path in criteria.unchanged
-    ]
-    return CheckResults(receipts, facts)
+    results = _tested(run, location, seen, commands, criteria.files) if commands or criteria.files else []
+    results += [_result(f"unchanged:{path}", path not in changed, why="it was changed") for path in criteria.unchanged]
+    return CheckResults(results, facts)
 
 
 def _commands(run: AbstractCheckRun, criteria: Criteria) -> dict[str, Check]:
@@ -178,12 +176,12 @@ def _tested(
     seen: trees.Survey | None,
     commands: Mapping[str, Check],
     files: Sequence[str],
-) -> list[CheckReceipt]:
+) -> list[CriterionResult]:
     """Run commands and look for files where a result is tested: of a worktree, in the merge that was `seen`. Raises
     NotNow and Lost."""
     if location.row is None:
         permissions = Permissions(Preset.WORKER, location.directory, ())
-        return _receipts(run, CheckLocation(permissions, location.directory), commands, files)
+        return _results(run, CheckLocation(permissions, location.directory), commands, files)
     assert seen is not None
     name = check_runs.name_of(run).replace(" ", "-")
     trees.clear_scratch(name)
@@ -192,22 +190,22 @@ def _tested(
         if seen.why_not:
             why = f"{seen.why_not}; that branch is at {tree.source.head()}"
             criteria = [*(f"check:{each}" for each in commands), *(f"file:{path}" for path in files)]
-            return [_receipt(criterion, False, why=why) for criterion in criteria]
+            return [_result(criterion, False, why=why) for criterion in criteria]
         with trees.outcome(tree, seen, f"{name}-{run.epoch}") as merged:
             place = CheckLocation.of(merged, os.path.relpath(location.directory, tree.path))
-            return _receipts(run, place, commands, files)
+            return _results(run, place, commands, files)
     except GitFailed as error:
         raise NotNow(f"git cannot merge the work: {error}") from None
 
 
-def _receipts(
+def _results(
     run: AbstractCheckRun, place: CheckLocation, commands: Mapping[str, Check], files: Sequence[str]
-) -> list[CheckReceipt]:
+) -> list[CriterionResult]:
     found = [run_check(name, check, place, partial(_renew, run)) for name, check in commands.items()]
     return found + [_file(place, path) for path in files]
 
 
-def run_check(name: str, check: Check, place: CheckLocation, alive: Callable[[], None]) -> CheckReceipt:
+def run_check(name: str, check: Check, place: CheckLocation, alive: Callable[[], None]) -> CriterionResult:
     """Run one command, in the sandbox. `alive` is called every few seconds, and ends it by raising.
 
     Raises NotNow if it cannot be started, and what `alive` raises.
@@ -241,7 +239,7 @@ def run_check(name: str, check: Check, place: CheckLocation, alive: Callable[[],
     except (OSError, RunnerFailed) as error:
         raise NotNow(f"check {name} could not be started: {error}") from None
     why = f"it ran longer than {seconds} seconds, and was ended" if ended.code is None else f"exit code {ended.code}"
-    return _receipt(
+    return _result(
         f"check:{name}",
         ended.code == 0,
         why=why,
@@ -267,24 +265,24 @@ def failures(known: Mapping[str, Check], tree: trees.Tree, alive: Callable[[], N
     """Run reviewed checks in a work tree of their own, and describe the first that fails; empty if all pass. What its
     `nexus.toml` says does not count. Raises NotNow, and what `alive` raises."""
     for name, check in known.items():
-        receipt = run_check(name, check, CheckLocation.of(tree), alive)
-        if not receipt["passed"]:
-            return f"{receipt['criterion']}: {receipt['why']}\n{receipt['output']}"
+        result = run_check(name, check, CheckLocation.of(tree), alive)
+        if not result["passed"]:
+            return f"{result['criterion']}: {result['why']}\n{result['output']}"
     return ""
 
 
-def _file(place: CheckLocation, path: str) -> CheckReceipt:
+def _file(place: CheckLocation, path: str) -> CriterionResult:
     """Look for a file or directory, without following links."""
     try:
         at = sandbox.reached(os.path.normpath(os.path.join(place.directory, path)))
     except OSError:
-        return _receipt(f"file:{path}", False, why="it does not exist")
+        return _result(f"file:{path}", False, why="it does not exist")
     mode = os.fstat(at).st_mode
     os.close(at)
-    return _receipt(f"file:{path}", stat.S_ISREG(mode) or stat.S_ISDIR(mode), why="it is no file")
+    return _result(f"file:{path}", stat.S_ISREG(mode) or stat.S_ISDIR(mode), why="it is no file")
 
 
-def _receipt(
+def _result(
     criterion: str,
     passed: bool,
     *,
@@ -293,7 +291,7 @@ def _receipt(
     code: int | None = None,
     seconds: float | None = None,
     output: str | None = None,
-) -> CheckReceipt:
+) -> CriterionResult:
     return {
         "criterion": criterion,
         "passed": passed,

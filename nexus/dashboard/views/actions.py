@@ -64,7 +64,7 @@ def act(request: HttpRequest) -> HttpResponse:
         if len(query) > LONGEST_QUERY:
             return _ask(request, action, form, chosen, called, back)
         return redirect(f"{reverse('admin:act')}?{query}")
-    refusals = _perform(request, action, chosen, form.given() if asked else {})
+    refusals = _perform(request, action, chosen, form.arguments() if asked else {})
     if asked and len(refusals) == len(chosen) and form.refused(refusals[0][1]):
         return _ask(request, action, form, chosen, called, back)
     _flash(request, action, chosen, called, refusals)

@@ -139,7 +139,7 @@ def limit(request: HttpRequest, agent_id: str) -> HttpResponse:
     form = LimitsForm(request.POST, role=row.role)
     if form.is_valid():
         saved = operate(
-            COORDINATION, request, "limits_update", "The limits are saved.", form, agent_id=agent_id, **form.given()
+            COORDINATION, request, "limits_update", "The limits are saved.", form, agent_id=agent_id, **form.arguments()
         )
         if saved["ok"]:
             return redirect("admin:agent", agent_id)
