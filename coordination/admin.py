@@ -18,7 +18,7 @@ from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from coordination.log.emit import streams
-from coordination.log.lines import lines
+from coordination.log.sentences import lines
 from coordination.models import Artifact, Channel, Event, Session, Workspace
 from coordination.routing import Target, describe
 from nexus.core.operations.caller import LOCAL_OPERATOR

@@ -34,10 +34,10 @@ class CoordinationConfig(NexusAppConfig):
     words = {"artifact_put": "an agent"}
 
     def ready(self) -> None:
-        from coordination import overlong, selectors
+        from coordination import clock_repair, selectors
         from coordination.log import selectors as log
         from coordination.models import Agent, Event, Session, SessionStatus
-        from coordination.services import agents, audit, limits
+        from coordination.services import agent_limits, agents, audit
         from coordination.services import settings as stored_settings
         from coordination.toolset import COORDINATION
         from nexus.core import domain
@@ -52,7 +52,7 @@ class CoordinationConfig(NexusAppConfig):
                 credential_of_key=agents.hash_secret,
                 agent_of_credential=selectors.agent_of_key_hash,
                 toolsets_of=selectors.toolsets_of,
-                check_allowed=limits.check_allowed,
+                check_allowed=agent_limits.check_allowed,
                 acting=audit.acting,
                 refresh_settings=stored_settings.refresh,
                 newest_event_id=log.newest_event_id,
@@ -60,11 +60,11 @@ class CoordinationConfig(NexusAppConfig):
                 events_after=log.events_after,
             )
         )
-        overlong.register(  # presence begins with a heartbeat, and one in the future is not valid
+        clock_repair.register(  # presence begins with a heartbeat, and one in the future is not valid
             "sessions", lambda: Session.objects.filter(status=SessionStatus.ACTIVE), "last_heartbeat_at", lambda: 0
         )
-        overlong.register("agents", Agent.objects.all, "last_seen_at", lambda: 0)
-        overlong.register("connected agents", Agent.objects.all, "connected_at", lambda: 0)
+        clock_repair.register("agents", Agent.objects.all, "last_seen_at", lambda: 0)
+        clock_repair.register("connected agents", Agent.objects.all, "connected_at", lambda: 0)
         COORDINATION.administered_in("coordination.operations.administration")
         super().ready()
 

@@ -13,7 +13,7 @@ from django.core.exceptions import ValidationError
 from coordination import switcher
 from coordination.models import Agent, AgentLimits, LimitScope, Tag, Workspace
 from coordination.routing import capability_set, tags_in
-from coordination.services import limits
+from coordination.services import agent_limits
 from nexus.core.config import written
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.registry import TOOLSETS, default
@@ -114,8 +114,8 @@ class LimitsForm(OperationForm):
         """`role` is the role of the agent whose limits these are."""
         super().__init__(*arguments, **options)
         below = limits_of(LimitScope.ROLE, role) if role is not None else {}
-        for name in limits.names():
-            holds = str(below.get(name, limits.for_all(name)) or "no limit")
+        for name in agent_limits.names():
+            holds = str(below.get(name, agent_limits.for_all(name)) or "no limit")
             widget = forms.TextInput(attrs={"inputmode": "numeric", "placeholder": holds})
             self.fields[name] = NumberField(
                 required=False, show_hidden_initial=True, label=TITLES.get(name, name), widget=widget
@@ -127,13 +127,13 @@ class LimitsForm(OperationForm):
     @property
     def numbers(self) -> list[forms.BoundField]:
         """The fields of the numeric limits."""
-        return [self[name] for name in limits.names()]
+        return [self[name] for name in agent_limits.names()]
 
     def arguments(self) -> dict[str, Any]:
         """Return the changed limits as the operation takes them; an empty list is None."""
         changed = self.changed()
         return {
-            "limits": {name: self.cleaned_data[name] for name in limits.names() if name in changed},
+            "limits": {name: self.cleaned_data[name] for name in agent_limits.names() if name in changed},
             **{name: self.cleaned_data[name] or None for name in LISTS if name in changed},
         }
 

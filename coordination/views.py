@@ -21,7 +21,7 @@ from coordination.forms import (
 )
 from coordination.models import AgentLimits, LimitScope
 from coordination.selectors import roles
-from coordination.services import limits as stored
+from coordination.services import agent_limits as stored
 from coordination.toolset import COORDINATION, run
 from nexus.web.page import form_only, operate, operator, posted, render
 

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from coordination.parameters import IN_WORKSPACE, ProjectRoot
 from coordination.services import workspaces
 from coordination.toolset import operation
-from handoffs import check_runs, checks, progress, selectors, services, steering, verdicts
+from handoffs import check_runs, checks, operator_actions, progress, selectors, services, verdicts
 from handoffs.check_runs import Checked
 from handoffs.models import Handoff, HandoffStatus
 from handoffs.operations import (
@@ -24,7 +24,7 @@ from handoffs.operations import (
     remarks_of,
 )
 from handoffs.rows import HandoffRow, RemarkRow, handoff_row
-from handoffs.steps import By
+from handoffs.transitions import By
 from nexus.core.clock import iso, now
 from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code, NexusError
@@ -103,7 +103,7 @@ class WithReason(HandoffId):
 @operation(WithReason, *WRITING, requires=(OPERATORS_ONLY,), tool=False)
 def handoff_release(p: WithReason, caller: Caller) -> HandoffRow:
     """Take a handoff from its holder and notify the holder. The handoff is open again for its target."""
-    released = steering.release(handoff_id=p.handoff_id, reason=p.reason, operator=operator_behind(caller))
+    released = operator_actions.release(handoff_id=p.handoff_id, reason=p.reason, operator=operator_behind(caller))
     return handoff_row(released, now())
 
 
@@ -114,7 +114,7 @@ class HandoffReassign(WithReason):
 @operation(HandoffReassign, *WRITING, requires=(OPERATORS_ONLY,), tool=False)
 def handoff_reassign(p: HandoffReassign, caller: Caller) -> HandoffRow:
     """Give an open or held handoff to one agent, which must claim it. It and the former holder get a message."""
-    reassigned = steering.reassign(
+    reassigned = operator_actions.reassign(
         handoff_id=p.handoff_id, agent_id=p.agent_id, reason=p.reason, operator=operator_behind(caller)
     )
     return handoff_row(reassigned, now())
@@ -127,7 +127,7 @@ class HandoffReoffer(HandoffId):
 @operation(HandoffReoffer, *STEERING, requires=(OPERATORS_ONLY,), tool=False)
 def handoff_reoffer(p: HandoffReoffer, caller: Caller) -> HandoffRow:
     """Create a new handoff with the work of a rejected, cancelled or expired one. The log links the two."""
-    offered = steering.reoffer(handoff_id=p.handoff_id, agent_id=p.agent_id, operator=operator_behind(caller))
+    offered = operator_actions.reoffer(handoff_id=p.handoff_id, agent_id=p.agent_id, operator=operator_behind(caller))
     return handoff_row(offered, now())
 
 

@@ -31,7 +31,7 @@ class HandoffsConfig(NexusAppConfig):
     }
 
     def ready(self) -> None:
-        from coordination import arrivals, debts, overlong
+        from coordination import clock_repair, debts, join_answer
         from coordination.services import agents
         from coordination.toolset import COORDINATION
         from handoffs import verification
@@ -41,9 +41,9 @@ class HandoffsConfig(NexusAppConfig):
         from handoffs.selectors import naming
         from inbox import receipts
 
-        overlong.register("handoffs", Handoff.objects.held, "lease_expires_at", lambda: max(LONGEST, seconds()))
+        clock_repair.register("handoffs", Handoff.objects.held, "lease_expires_at", lambda: max(LONGEST, seconds()))
         agents.register_renewal("handoffs", renew)
-        arrivals.register("handoffs", lambda *asked: import_module("handoffs.offers").offered(*asked))
+        join_answer.register("handoffs", lambda *asked: import_module("handoffs.offers").offered(*asked))
         verification.register("handoff", lambda: import_module("handoffs.verdicts").HANDOFFS)
         debts.register("handoff", handoff_debts)
         debts.register("verdict", verdicts)

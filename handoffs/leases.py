@@ -13,7 +13,7 @@ from coordination.services import workspaces
 from handoffs import notices
 from handoffs.config import HandoffSettings
 from handoffs.models import Handoff, HandoffStatus
-from handoffs.steps import UNCLAIMED, record, work
+from handoffs.transitions import UNCLAIMED, record, work
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Select, Slot, Update
 from nexus.core.database.store import store, write

@@ -7,7 +7,7 @@ from datetime import datetime
 from coordination.routing import Strategy
 from handoffs import verifiers
 from handoffs.models import Dependency, Handoff, can_start, in_quotes
-from handoffs.steps import record
+from handoffs.transitions import record
 from inbox import services as mail
 from nexus.core.database.prepared import Slot, Update
 from nexus.core.operations.caller import HUB_AGENT

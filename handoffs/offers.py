@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import islice
 from typing import TypedDict
 
-from coordination.arrivals import MOST
+from coordination.join_answer import MOST
 from coordination.provenance import Behalf, on_behalf_of, provenance_row, sender_in_words
 from handoffs import selectors
 from handoffs.models import Handoff

@@ -25,14 +25,14 @@ from coordination.provenance import OnBehalfOf, on_behalf_of, proof_of, provenan
 from coordination.rows import Duplicate
 from coordination.services import workspaces
 from coordination.toolset import operation
-from handoffs import check_runs, progress, remarks, selectors, services, steps, verdicts
+from handoffs import check_runs, progress, remarks, selectors, services, transitions, verdicts
 from handoffs.check_runs import Checked
 from handoffs.leases import LONGEST, SHORTEST, record_expiries
 from handoffs.lifecycle import HandoffCode
 from handoffs.models import MAX_TITLE, STREAM, Handoff, HandoffStatus
 from handoffs.parameters import Criteria, Verifier
 from handoffs.rows import HandoffRow, HandoffState, OfferRow, RemarkRow, handoff_row, offer_row, remark_row
-from handoffs.steps import By
+from handoffs.transitions import By
 from nexus.core.clock import iso, now
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
@@ -232,7 +232,7 @@ class HandoffListAvailable(Params):
 
 def _handoff_events(p: HandoffListAvailable) -> Interest:
     workspace_id = workspaces.locate(p.project_root).workspace_id
-    streams = {STREAM, *steps.streams()} if p.ready_only else {STREAM}
+    streams = {STREAM, *transitions.streams()} if p.ready_only else {STREAM}
     return Interest(interest_keys([workspace_id], streams, p.agent_id), lambda event: True)
 
 

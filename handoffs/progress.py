@@ -12,12 +12,12 @@ from handoffs import leases, lifecycle, remarks, selectors
 from handoffs.leases import expire
 from handoffs.models import HELD, Handoff
 from handoffs.notices import notify
-from handoffs.steps import By, changed_meanwhile, find_handoff, record, refresh_plan
+from handoffs.transitions import By, changed_meanwhile, find_handoff, record, refresh_plan
 from handoffs.verification import require_text
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Slot, Update
 from nexus.core.database.store import write
-from nexus.core.limits import within_limit
+from nexus.core.size_limits import within_limit
 
 _move = Update(
     lambda: Handoff.objects.filter(

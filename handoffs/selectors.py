@@ -19,15 +19,15 @@ from coordination.routing import Profile, Strategy, can_see, is_eligible, next_o
 from handoffs import checks, lifecycle
 from handoffs.dependencies import count_waiting
 from handoffs.models import LIVE, CheckRun, CheckRunQuerySet, Dependency, Handoff, HandoffStatus, can_start
-from handoffs.steps import work
+from handoffs.transitions import work
 from inbox.models import Message
 from inbox.receipts import Act
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.fulltext import fts5_query, tsquery, words_of
-from nexus.core.limits import fitting
 from nexus.core.operations.errors import not_found
 from nexus.core.operations.parameters import Time
+from nexus.core.size_limits import fitting
 
 READ_AT_ONCE = 200
 EXAMINED_AT_ONCE = 2_000  # open handoffs that one look holds against an agent

@@ -20,7 +20,7 @@ from coordination.models import Event
 from coordination.routing import Strategy, parse_target
 from coordination.selectors import require_agent
 from coordination.services import agents, retries, tags, workspaces
-from coordination.services.limits import exceeded, limit
+from coordination.services.agent_limits import exceeded, limit
 from handoffs import check_runs, checks, leases, lifecycle, notices, progress, remarks, selectors
 from handoffs.leases import expire, record_expiries
 from handoffs.lifecycle import HandoffCode, named_agent
@@ -35,12 +35,12 @@ from handoffs.models import (
     single_line,
     title_of,
 )
-from handoffs.steps import By, find_handoff, record, refresh_plan, settle_handoff, work
+from handoffs.transitions import By, find_handoff, record, refresh_plan, settle_handoff, work
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Slot, Update, insert
 from nexus.core.database.store import store, write
-from nexus.core.limits import opaque_text
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
+from nexus.core.size_limits import opaque_text
 
 _claim = Update(
     lambda: Handoff.objects.open().filter(

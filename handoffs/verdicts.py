@@ -11,7 +11,7 @@ from django.db.models import F, QuerySet
 from coordination.services import workspaces
 from handoffs import leases, notices, progress, remarks, selectors, services
 from handoffs.models import CheckRun, CheckRunQuerySet, Handoff, HandoffStatus, RemarkKind
-from handoffs.steps import By, changed_meanwhile, record, refresh_plan
+from handoffs.transitions import By, changed_meanwhile, record, refresh_plan
 from handoffs.verification import WorkKind, require_text
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Slot, Update

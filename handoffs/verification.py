@@ -17,11 +17,11 @@ from django.db.models import Q, QuerySet
 from coordination.debts import Debt
 from handoffs.lifecycle import CREATOR
 from handoffs.models import AbstractCheckRun, CheckRunQuerySet, CheckState, VerifiedWork
-from handoffs.steps import By
+from handoffs.transitions import By
 from nexus.core.clock import now
-from nexus.core.limits import within_limit
 from nexus.core.operations.caller import HUB_AGENT
 from nexus.core.operations.errors import Code, NexusError, invalid
+from nexus.core.size_limits import within_limit
 
 R = TypeVar("R", bound=AbstractCheckRun)
 W = TypeVar("W", bound=VerifiedWork)

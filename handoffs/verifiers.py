@@ -16,7 +16,7 @@ from handoffs import check_runs, lifecycle
 from handoffs.debts import PATIENCE
 from handoffs.lifecycle import OPERATOR
 from handoffs.models import AbstractCheckRun, CheckState, VerifiedWork
-from handoffs.steps import in_review
+from handoffs.transitions import in_review
 from inbox.monitoring import Picture
 from nexus.core.operations.caller import OPERATOR_AGENT
 

@@ -21,18 +21,18 @@ class InboxConfig(NexusAppConfig):
     }
 
     def ready(self) -> None:
-        from coordination import arrivals, debts, overlong
+        from coordination import clock_repair, debts, join_answer
         from inbox.config import InboxSettings
         from inbox.lifecycle import MAX_LEASE_SECONDS
         from inbox.models import Delivery, DeliveryStatus
         from inbox.selectors import delivery_debts, lane_sizes
 
-        overlong.register(
+        clock_repair.register(
             "deliveries",
             lambda: Delivery.objects.filter(status=DeliveryStatus.DELIVERED),
             "lease_expires_at",
             lambda: max(MAX_LEASE_SECONDS, InboxSettings.current().inbox_lease_ttl_seconds),
         )
         debts.register("message", delivery_debts)
-        arrivals.register("mail", lambda agent_id, workspace_id, moment: lane_sizes(agent_id, moment))
+        join_answer.register("mail", lambda agent_id, workspace_id, moment: lane_sizes(agent_id, moment))
         super().ready()

@@ -21,7 +21,6 @@ from inbox import receipts, selectors, services
 from inbox.models import ARRIVALS, Delivery, Message
 from inbox.rows import InboxRow, RecipientRow, SentRow, inbox_row, recipient_row, sent_row
 from nexus.core.clock import iso, now
-from nexus.core.limits import up_to_the_limit
 from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, ErrorCode, NexusError
@@ -37,6 +36,7 @@ from nexus.core.operations.parameters import (
     not_blank,
 )
 from nexus.core.operations.replies import AgentResource, Data, Reference, hinted, packaged
+from nexus.core.size_limits import up_to_the_limit
 
 
 class InboxCode(ErrorCode):

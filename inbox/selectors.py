@@ -14,10 +14,10 @@ from coordination.models import Agent
 from coordination.selectors import agent_hint
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
 from nexus.core.database.prepared import Select, Slot
-from nexus.core.limits import fitting
 from nexus.core.operations import pages
 from nexus.core.operations.errors import invalid, not_found
 from nexus.core.operations.replies import hinted
+from nexus.core.size_limits import fitting
 
 
 def _head(rows_of: Callable[[DeliveryQuerySet], DeliveryQuerySet]) -> Select[Delivery]:

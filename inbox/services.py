@@ -17,7 +17,7 @@ from coordination.provenance import Proof
 from coordination.routing import Strategy, Target, Visibility, describe, parse_target
 from coordination.selectors import agent_exists, require_agent
 from coordination.services import agents, retries, tags, workspaces
-from coordination.services.limits import exceeded, limit
+from coordination.services.agent_limits import exceeded, limit
 from coordination.services.workspaces import ProjectDirectory
 from inbox import lifecycle, selectors
 from inbox.config import InboxSettings
@@ -26,8 +26,8 @@ from inbox.search import document_of
 from nexus.core.clock import now
 from nexus.core.database.prepared import Slot, Update, insert, unsaved
 from nexus.core.database.store import store, write
-from nexus.core.limits import within_limit
 from nexus.core.operations.errors import invalid, not_found
+from nexus.core.size_limits import within_limit
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,6 @@ class McpBridgeConfig(NexusAppConfig):
     def background_tasks(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from django.conf import settings
 
-        from mcp_bridge.relayed import serve
+        from mcp_bridge.relay_server import serve
 
         return (serve,) if settings.NEXUS_RELAYS else ()

@@ -24,9 +24,9 @@ from pydantic import ValidationError
 
 from mcp_bridge.features import wire
 from mcp_bridge.relay import HEAD, TOO_LARGE
-from nexus.core.limits import most_values, values_in, values_outside_texts
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.replies import Outcome, Reply
+from nexus.core.size_limits import most_values, values_in, values_outside_texts
 
 LONGEST_LINE = 64 * 2**20  # bytes; far above any message within max_inline_bytes
 

@@ -218,15 +218,15 @@ OVERVIEW = ("help", "version", "-h", "--help", "--version")
 
 def _about(command: str) -> str | None:
     """Return the help of all commands, or the message for one that does not exist."""
-    from nexus.core import overview
+    from nexus.core import command_list
 
     if command in OVERVIEW:
-        print(overview.version() if "version" in command else overview.overview())
+        print(command_list.version() if "version" in command else command_list.overview())
         return None
     head = command.partition("=")[0]
     if head in map(flag, declared()):
         return f"[nexus] {Code.CONFIG_ERROR}: {head} comes after the command: nexus status {head} …"
-    return overview.unknown(command.replace("_", "-"))
+    return command_list.unknown(command.replace("_", "-"))
 
 
 def _hooked(arguments: list[str]) -> bool:

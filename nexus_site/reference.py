@@ -16,7 +16,7 @@ from markdown_it import MarkdownIt
 
 from mcp_bridge import features
 from mcp_bridge.choices import enabling
-from nexus.core import overview
+from nexus.core import command_list
 from nexus.core.contributions import Page
 from nexus.core.operations.registry import TOOLSETS, default
 from nexus.web.page import render
@@ -59,7 +59,7 @@ def _mcp() -> str:
 
 def parsers() -> dict[str, CommandParser]:
     """Return the parser of each command, by the name people type."""
-    return {name: command.create_parser("nexus", name) for name, command in overview.commands().items()}
+    return {name: command.create_parser("nexus", name) for name, command in command_list.commands().items()}
 
 
 def show(request: HttpRequest, name: str = "operations.md") -> TemplateResponse:

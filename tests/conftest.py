@@ -28,7 +28,7 @@ from hypothesis import HealthCheck, settings
 from pytest_django import DjangoDbBlocker, Settings
 
 from coordination.models import Event, RetentionPass
-from coordination.services import agents, limits
+from coordination.services import agent_limits, agents
 from coordination.services import settings as stored
 from coordination.toolset import run
 from nexus.control.runners import sandbox
@@ -278,7 +278,7 @@ def nothing_remembered() -> Iterator[None]:
     agents._renewed.clear()
     connections._held.clear()
     connections._topics.clear()
-    limits._kept, stored._applied = {}, {}
+    agent_limits._kept, stored._applied = {}, {}
     stored._looked = 0.0  # the next call looks for itself, at whichever time its test plays
     django_settings.NEXUS = started
 

@@ -16,7 +16,7 @@ from coordination.selectors import profile_of
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.domain import ANY
-from nexus.core.limits import fitting
+from nexus.core.size_limits import fitting
 from nexus.core.waiting import Interest
 
 EVENTS_AT_ONCE = 500

@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 from coordination.errors import CoordinationCode
 from coordination.models import Agent, AgentLimits, LimitScope
 from coordination.rows import AgentProfile, agent_row
-from coordination.services import keys, limits, operators, roster, settings, tags
+from coordination.services import agent_limits, keys, operators, roster, settings, tags
 from coordination.toolset import operation
 from nexus.core.clock import iso
 from nexus.core.operations.caller import Caller, operator_behind
@@ -280,7 +280,7 @@ def limits_list(p: Nothing, caller: Caller) -> LimitsList:
     """Every limit: for all, and what is stored for roles and agents."""
     stored = AgentLimits.objects.order_by("scope", "name")
     return {
-        "for_all": {name: limits.for_all(name) for name in limits.names()},
+        "for_all": {name: agent_limits.for_all(name) for name in agent_limits.names()},
         "stored": [_limits_row(row) for row in stored],
     }
 
@@ -309,7 +309,7 @@ def limits_update(p: LimitsUpdate, caller: Caller) -> LimitsRow:
     if (p.agent_id is None) == (p.role is None):
         raise invalid("Name an agent_id or a role.", field="agent_id")
     scope = LimitScope.AGENT if p.agent_id is not None else LimitScope.ROLE
-    row = limits.update(
+    row = agent_limits.update(
         scope=scope, name=p.agent_id or p.role or "", given=p.arguments, operator=operator_behind(caller)
     )
     return _limits_row(row)

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from coordination import arrivals, debts, selectors
-from coordination.arrivals import Present
+from coordination import debts, join_answer, selectors
 from coordination.debts import DebtRow, debt_row
 from coordination.errors import CoordinationCode
+from coordination.join_answer import Present
 from coordination.models import Agent, Tag, Workspace
 from coordination.parameters import MOUNTED, WorkspaceId
 from coordination.rows import (
@@ -103,14 +103,14 @@ def join(p: Join, caller: Caller) -> JoinedTeam:
     remember(caller.connection, Joined(p.agent_id, workspace.root_realpath, session.session_id))
     moment = now()
     owed = debts.owed_by(p.agent_id)
-    waiting = arrivals.answers_to_join(p.agent_id, workspace.workspace_id, moment, caller)
+    waiting = join_answer.answers_to_join(p.agent_id, workspace.workspace_id, moment, caller)
     return {
         "agent_id": p.agent_id,
         "workspace_id": workspace.workspace_id,
         "project_root": workspace.root_realpath,
         "session_id": session.session_id,
         "session_secret": secret,
-        "here": arrivals.present(p.agent_id, workspace.workspace_id, moment),
+        "here": join_answer.present(p.agent_id, workspace.workspace_id, moment),
         "owes": [debt_row(debt) for debt in owed[:OWED]],
         "waiting": waiting,
         "next": _next(waiting, owes=bool(owed)),

@@ -15,11 +15,11 @@ from coordination.rows import ArtifactRow, ChannelRow, Duplicate, artifact_row, 
 from coordination.services import artifacts, workspaces
 from coordination.toolset import operation
 from nexus.core.clock import iso, now
-from nexus.core.limits import up_to_the_limit
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import Id, Label, Params, Time
 from nexus.core.operations.registry import OPERATORS_ONLY
+from nexus.core.size_limits import up_to_the_limit
 
 
 class ChannelCreate(Params):

@@ -16,9 +16,9 @@ from coordination.services import tags as catalog
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot, Update, is_on_loop
 from nexus.core.database.store import store, write
-from nexus.core.limits import json_within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.registry import choose
+from nexus.core.size_limits import json_within_limit
 
 FRESH = timedelta(seconds=1)  # a stored time younger than this is not updated
 

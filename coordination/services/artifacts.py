@@ -14,9 +14,9 @@ from coordination.services import retries, workspaces
 from nexus.core.clock import now
 from nexus.core.database.prepared import insert
 from nexus.core.database.store import write
-from nexus.core.limits import json_within_limit, within_limit
 from nexus.core.operations.errors import invalid, not_found
 from nexus.core.operations.validation import refuse_constant
+from nexus.core.size_limits import json_within_limit, within_limit
 
 CONTENT = ("artifact_type", "name", "path", "content", "metadata")  # the parameters of a call
 CONTENT_TYPES = {

@@ -19,8 +19,8 @@ from coordination.services import agents, workspaces
 from nexus.core.clock import now
 from nexus.core.database.prepared import Slot, Update, insert, unsaved
 from nexus.core.database.store import store, write
-from nexus.core.limits import json_within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
+from nexus.core.size_limits import json_within_limit
 
 REAPED_AT_ONCE = 100  # an opening session must not close a year of dead ones
 NOTED_AT_ONCE = 50  # agents in a transaction, which takes the lock of each; with very many it would take that of all

@@ -17,9 +17,9 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import transaction
 from typing_extensions import TypedDict
 
-from coordination import overlong
+from coordination import clock_repair
 from coordination.models import StoredSetting
-from coordination.services import audit, limits
+from coordination.services import agent_limits, audit
 from nexus.core.clock import now
 from nexus.core.config import LARGEST, RETIRED, TABLE, flag, group_of, inherited, parse, variable
 from nexus.core.database.prepared import is_on_loop
@@ -46,8 +46,8 @@ def refresh() -> None:
             raise SynchronousOnlyOperation("a thread reads the stored settings")
         _looked = moment
         apply()
-        limits.apply()
-        overlong.end_overlong()
+        agent_limits.apply()
+        clock_repair.end_overlong()
 
 
 def apply() -> None:

@@ -69,8 +69,8 @@ class ControlConfig(NexusAppConfig):
     }
 
     def ready(self) -> None:
-        from coordination import overlong
-        from handoffs import steps
+        from coordination import clock_repair
+        from handoffs import transitions
         from nexus.control.models import Question
 
         def in_review(works: Sequence[VerifiedWork]) -> Sequence[bool]:
@@ -78,12 +78,12 @@ class ControlConfig(NexusAppConfig):
 
             return in_review(works)
 
-        steps.register_reviews(in_review)
-        overlong.register(
+        transitions.register_reviews(in_review)
+        clock_repair.register(
             "questions",
             Question.objects.open,
             "asked_at",
-            lambda: overlong.AHEAD_SECONDS,
+            lambda: clock_repair.AHEAD_SECONDS,
             ends="expires_at",
             later="expires_at",
         )

@@ -12,7 +12,7 @@ from django.db.models.functions import Length
 
 from inbox.monitoring import Picture
 from nexus.control import selectors
-from nexus.control.agents import wakeups
+from nexus.control.agents import wake_kinds
 from nexus.control.models import (
     Budget,
     FaultChoices,
@@ -147,7 +147,7 @@ def _held_agents(picture: Picture, each: int) -> Items:
     needs = [
         AttentionItem(
             f"{row.agent_id} is not woken any more",
-            wakeups.why_held(row),
+            wake_kinds.why_held(row),
             row.agent_id,
             page_of=row.pk,
             since=row.held_at,

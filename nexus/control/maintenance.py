@@ -18,7 +18,7 @@ from typing import Any
 from django.db.models import Exists, OuterRef, QuerySet
 
 from nexus.control.agents import questions, transcript
-from nexus.control.agents.wakeups import MAIL
+from nexus.control.agents.wake_kinds import MAIL
 from nexus.control.models import Entry, PoolAgent, PoolWorktree, Question, Turn, Wake, WorktreeState
 from nexus.control.runners import contexts
 from nexus.control.runners.base import LOGS

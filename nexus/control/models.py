@@ -138,7 +138,7 @@ class PoolAgent(models.Model):
     runner = models.CharField(max_length=ID_LENGTH)  # by its name in runners.toml
     machine = models.CharField(max_length=ID_LENGTH, default=HUB)  # where its worker is, for all its life
     host = models.CharField(max_length=ID_LENGTH, null=True)  # of the removed kind ssh; it runs no more
-    wake_on = models.JSONField(default=list)  # what starts a turn by itself: `nexus.control.agents.wakeups`
+    wake_on = models.JSONField(default=list)  # what starts a turn by itself: `nexus.control.agents.wake_kinds`
     wake_tokens = models.PositiveBigIntegerField(null=True)  # limit of its woken turns in a day; null: WAKE_TOKENS
     held_why = models.CharField(max_length=16, choices=HeldChoices, null=True)  # why it is not woken
     held_at = models.DateTimeField(null=True)

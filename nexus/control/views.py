@@ -20,7 +20,7 @@ from django.utils.safestring import mark_safe
 
 from handoffs.check_runs import sheet
 from nexus.control import selectors
-from nexus.control.agents import monitoring, transcript, turns, wakeups
+from nexus.control.agents import monitoring, transcript, turns, wake_kinds
 from nexus.control.agents.pool import usual_directory
 from nexus.control.attention import actions_for, quick_actions
 from nexus.control.config import ControlSettings
@@ -184,14 +184,14 @@ def _waking_context(row: PoolAgent) -> dict[str, Any]:
     """Return what wakes an agent, its token limit, and the limit that holds it."""
     if not row.wake_on:
         return {"wakes": []}
-    titles = wakeups.kind_titles()
+    titles = wake_kinds.kind_titles()
     return {
         "wakes": [titles.get(name, name) for name in row.wake_on],
-        "budget": wakeups.budget_of(row),
-        "taken": wakeups.spent_tokens(row, now()),
+        "budget": wake_kinds.budget_of(row),
+        "taken": wake_kinds.spent_tokens(row, now()),
         "dead_letters": monitoring.dead_letters(row) if row.ended_at is None else 0,
         "given_up": monitoring.given_up(row, ASKED) if row.ended_at is None else [],
-        "held": wakeups.why_held(row) if row.held_why and row.ended_at is None else "",
+        "held": wake_kinds.why_held(row) if row.held_why and row.ended_at is None else "",
     }
 
 
@@ -296,10 +296,10 @@ def new(request: HttpRequest) -> HttpResponse:
         posted(request),
         initial=initial,
         runners=offered,
-        wakes=wakeups.kind_titles(),
+        wakes=wake_kinds.kind_titles(),
         tools=sorted(rules.TOOLS - (permissions.disabled_tools if permissions else frozenset())),
         below=plain(below),
-        day_tokens=wakeups.WAKE_TOKENS,
+        day_tokens=wake_kinds.WAKE_TOKENS,
     )
     if form.is_valid():
         envelope = operate(CONTROL, request, "pool_create_agent", "The agent is created.", form, **form.arguments())

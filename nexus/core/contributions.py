@@ -57,7 +57,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class DoctorCheck:
-    """A check of the store's content; it gets the open examination (`nexus.maintenance.findings.Examination`)."""
+    """A check of the store's content; it gets the open examination (`nexus.maintenance.check_inputs.Examination`)."""
 
     name: str
     check: Callable[[Any], Iterator[Finding]]

@@ -15,7 +15,7 @@ from nexus.core.operations.caller import Caller, operator_behind
 from nexus.core.operations.errors import Code
 from nexus.core.operations.parameters import MAX_INTEGER, Id, Nothing, Params, Time
 from nexus.core.operations.registry import OPERATORS_ONLY
-from nexus.forges import rounds, services
+from nexus.forges import polling, services
 from nexus.forges.models import Forge, ForgeKind
 
 CONNECTING = (
@@ -142,7 +142,7 @@ class TakenIssue(TypedDict):
 )
 def forge_take(p: ForgeTake, caller: Caller) -> TakenIssue:
     """Make a handoff of one issue now, whatever its labels. An issue that was taken stays the handoff that it is."""
-    row = rounds.take_now(p.forge_id, p.number, operator_behind(caller))
+    row = polling.take_now(p.forge_id, p.number, operator_behind(caller))
     return {"handoff_id": row.handoff_id, "number": row.number, "title": row.title}
 
 

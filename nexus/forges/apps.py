@@ -18,17 +18,17 @@ class ForgesConfig(NexusAppConfig):
     }
 
     def ready(self) -> None:
-        from coordination import overlong
+        from coordination import clock_repair
         from coordination.toolset import COORDINATION
         from nexus.forges.models import PAUSES, Forge
 
         COORDINATION.administered_in("nexus.forges.administration")
-        overlong.register("forges", Forge.objects.all, "next_attempt_at", lambda: PAUSES[-1])
+        clock_repair.register("forges", Forge.objects.all, "next_attempt_at", lambda: PAUSES[-1])
         super().ready()
 
     def background_tasks(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
         from nexus.core.background_work import work_forever
-        from nexus.forges.rounds import ROUNDS
+        from nexus.forges.polling import ROUNDS
         from nexus.forges.submissions import SUBMISSIONS
 
         return (partial(work_forever, ROUNDS), partial(work_forever, SUBMISSIONS))

@@ -17,11 +17,11 @@ from coordination.log.emit import emit
 from coordination.models import ID_LENGTH
 from coordination.routing import Strategy, parse_target
 from coordination.services import audit, tags, workspaces
-from handoffs import checks, lifecycle, notices, selectors, steering, verdicts
+from handoffs import checks, lifecycle, notices, operator_actions, selectors, verdicts
 from handoffs import services as handoffs
 from handoffs.leases import expire
 from handoffs.models import HELD, Handoff, HandoffStatus, single_line
-from handoffs.steps import By
+from handoffs.transitions import By
 from nexus.core.clock import now
 from nexus.core.database.store import write
 from nexus.core.installation import needs_extra
@@ -394,7 +394,7 @@ def end(forge: Forge, row: ForgeIssue, how: str) -> None:
             verdicts.send_back(handoff.pk, By(operator=who), reason)
             handoff.refresh_from_db()
         if handoff.status in HELD:
-            handoff = steering.release(handoff_id=handoff.pk, reason=reason, operator=who)
+            handoff = operator_actions.release(handoff_id=handoff.pk, reason=reason, operator=who)
         if handoff.status == HandoffStatus.OPEN:
             handoffs.cancel(handoff.pk, By(operator=who), reason)
 

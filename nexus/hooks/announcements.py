@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from nexus.core import processes
-from nexus.core.clients import SESSION_START, STOP
+from nexus.core.coding_clients import SESSION_START, STOP
 from nexus.hooks import hook_state, signal_files
 from nexus.hooks.harness import Ask, HookCall
 

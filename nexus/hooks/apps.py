@@ -21,15 +21,15 @@ class HooksConfig(NexusAppConfig):
     }
 
     def ready(self) -> None:
-        from coordination import overlong
+        from coordination import clock_repair
         from coordination.log.emit import committed
         from coordination.toolset import COORDINATION
         from nexus.hooks.models import PAUSES, NoticeAddress, Webhook
         from nexus.hooks.signals import announce
 
         committed.connect(announce)
-        overlong.register("webhooks", Webhook.objects.all, "next_attempt_at", lambda: PAUSES[-1])
-        overlong.register("notices", NoticeAddress.objects.all, "next_attempt_at", lambda: PAUSES[-1])
+        clock_repair.register("webhooks", Webhook.objects.all, "next_attempt_at", lambda: PAUSES[-1])
+        clock_repair.register("notices", NoticeAddress.objects.all, "next_attempt_at", lambda: PAUSES[-1])
         COORDINATION.administered_in("nexus.hooks.administration")
         super().ready()
 

@@ -1,4 +1,4 @@
-"""The entries that connect a coding client of `nexus.core.clients`: of its MCP servers and its hooks."""
+"""The entries that connect a coding client of `nexus.core.coding_clients`: of its MCP servers and its hooks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nexus.core.clients import APP_DATA, BEFORE, CLIENTS, HOOKED, TOOLS, Format
+from nexus.core.coding_clients import APP_DATA, BEFORE, CLIENTS, HOOKED, TOOLS, Format
 from nexus.core.files import own_user
 from nexus.core.operations.errors import invalid
 from nexus.hooks.harness import MATCHED, PLANNING

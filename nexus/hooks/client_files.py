@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nexus.core import files, foreign_files
-from nexus.core.clients import CLIENTS, Format
+from nexus.core.coding_clients import CLIENTS, Format
 from nexus.core.files import Change
 from nexus.core.logs import redact
 from nexus.core.operations.errors import Code, NexusError

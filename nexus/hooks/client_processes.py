@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nexus.core import files
-from nexus.core.clients import CLIENTS
+from nexus.core.coding_clients import CLIENTS
 from nexus.hooks.signal_files import private_directory
 
 DIRECTORY = "clients"  # in the home

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from nexus.core.clients import STOP
+from nexus.core.coding_clients import STOP
 from nexus.core.harness_events import HANDLERS, NOTHING, HookAnswer, HookEvent
 from nexus.core.time_limit import time_limit
 from nexus.hooks import harness

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
-from nexus.core.clients import (
+from nexus.core.coding_clients import (
     AFTER,
     BEFORE,
     COMPACT,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nexus.core import files
-from nexus.core.clients import SESSION_START, STOP
+from nexus.core.coding_clients import SESSION_START, STOP
 from nexus.hooks.harness import HookCall
 from nexus.hooks.signal_files import private_directory
 

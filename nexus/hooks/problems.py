@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coordination.models import Agent
-from nexus.core.clients import CLIENTS, HOOKED
 from nexus.core.clock import now
+from nexus.core.coding_clients import CLIENTS, HOOKED
 from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import NexusError, not_found
 from nexus.hooks import hook_state, setup_record

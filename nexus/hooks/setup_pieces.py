@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from nexus.core.clients import CLIENTS, HOOKED, Format
+from nexus.core.coding_clients import CLIENTS, HOOKED, Format
 from nexus.core.files import Change
 from nexus.core.operations import registry
 from nexus.core.operations.errors import NexusError

@@ -15,7 +15,7 @@ from typing import Any
 from filelock import FileLock
 
 from nexus.core import files
-from nexus.core.clients import CLIENTS, Format
+from nexus.core.coding_clients import CLIENTS, Format
 from nexus.core.files import Change
 from nexus.core.operations.errors import NexusError
 from nexus.hooks import client_files

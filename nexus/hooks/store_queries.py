@@ -15,7 +15,7 @@ from coordination.provenance import roles_of
 from handoffs.selectors import next_change
 from inbox import receipts
 from inbox.models import Delivery, DeliveryStatus
-from nexus.core.clients import STOP
+from nexus.core.coding_clients import STOP
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import store, unless_busy
 from nexus.core.operations import dispatch

@@ -43,6 +43,6 @@ class MaintenanceConfig(NexusAppConfig):
 
 def _back_up(plan: Sequence[tuple[Any, bool]], **_: Any) -> None:
     if any(not backwards for _, backwards in plan):
-        from nexus.maintenance.upgrade import before_migrating
+        from nexus.maintenance.upgrade_backup import before_migrating
 
         before_migrating()

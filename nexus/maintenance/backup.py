@@ -20,7 +20,7 @@ from nexus.core.database.store import store
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.progress import Bar
 from nexus.maintenance import store_file
-from nexus.maintenance.users import users_of_file
+from nexus.maintenance.store_users import users_of_file
 
 UNREAD_IDS = 1_000_000  # assumed since the backup, if the store cannot be read
 RESTORED = "history.restored"  # the event for every follower

@@ -32,7 +32,7 @@ from nexus.core.files import network_kind
 from nexus.core.operations.errors import NexusError
 from nexus.maintenance import store_file
 from nexus.maintenance.backup import checked
-from nexus.maintenance.findings import Examination, FileExamination, Home
+from nexus.maintenance.check_inputs import Examination, FileExamination, Home
 
 LOG_LIMIT = 64 << 20  # bytes; a healthy log is checkpointed every few megabytes
 ROOM_LIMIT = 64 << 20  # bytes

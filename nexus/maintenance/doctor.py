@@ -18,7 +18,7 @@ from nexus.core.database.store import store
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.progress import Bar
 from nexus.maintenance import checks, store_file
-from nexus.maintenance.findings import Examination, FileExamination, Home, ServerExamination
+from nexus.maintenance.check_inputs import Examination, FileExamination, Home, ServerExamination
 
 HOME_CHECKS: dict[str, Callable[[Home], Iterator[Finding]]] = {
     "permissions": checks.permissions,

@@ -23,7 +23,7 @@ from nexus.core.database.store import instead, store, write
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.maintenance import history, store_file
 from nexus.maintenance.store_file import Progress
-from nexus.maintenance.users import in_use
+from nexus.maintenance.store_users import in_use
 
 log = logging.getLogger(__name__)
 

@@ -29,13 +29,13 @@ class PlanningConfig(NexusAppConfig):
 
     def ready(self) -> None:
         from coordination import debts
-        from handoffs import steps, verification
+        from handoffs import transitions, verification
         from nexus.planning.selectors import task_debts, verdicts
 
         verification.register("task", lambda: import_module("nexus.planning.services.verdicts").TASKS)
         debts.register("task", task_debts)
         debts.register("task_verdict", verdicts)
-        steps.register_work(lambda: import_module("nexus.planning.work"))
+        transitions.register_work(lambda: import_module("nexus.planning.handoff_tasks"))
         super().ready()
 
     def wake_kinds(self) -> Sequence[WakeKind]:

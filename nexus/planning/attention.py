@@ -13,7 +13,7 @@ from handoffs.debts import PATIENCE
 from inbox.monitoring import Picture
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Items, WakeKind, WakeReason
 from nexus.core.operations.parameters import whole_number
-from nexus.planning import monitoring, work
+from nexus.planning import handoff_tasks, monitoring
 from nexus.planning.models import STREAM, Issue, Plan, PlanComment, Task, TaskStatus
 from nexus.planning.selectors import task_debts
 
@@ -178,7 +178,7 @@ def calling(agent_id: str, workspaces: Collection[str]) -> Iterator[WakeReason]:
     ready: dict[str, set[str]] = {}
     for task in mine.select_related("workspace").order_by("task_key"):
         if task.workspace_id not in ready:
-            ready[task.workspace_id] = work.ready(task.workspace_id)
+            ready[task.workspace_id] = handoff_tasks.ready(task.workspace_id)
         if task.task_key in ready[task.workspace_id]:
             yield WakeReason(
                 task.task_key,

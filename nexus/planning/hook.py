@@ -31,9 +31,9 @@ def handle(what: HookEvent) -> HookAnswer:
         return NOTHING  # a user's own home has a .nexus, too, with the store
     if what.event is HarnessEvent.PRE_TOOL_USE and not (what.agent_type or what.settings.planning_gate_edits):
         return NOTHING  # the most frequent case, and the main agent may use any tool
-    from nexus.planning import turns
+    from nexus.planning import hook_actions
 
-    return turns.handle(what)
+    return hook_actions.handle(what)
 
 
 HANDLERS.append(handle)

@@ -20,7 +20,7 @@ import tomlkit
 import yaml
 
 from nexus.core import foreign_files
-from nexus.core.clients import SUBAGENTS, TOOLS
+from nexus.core.coding_clients import SUBAGENTS, TOOLS
 from nexus.core.files import Change
 from nexus.core.operations.errors import Code, NexusError
 from nexus.planning.catalog.bundled import Agent

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nexus.core import clock
-from nexus.core.clients import edits_files
 from nexus.core.clock import iso_milliseconds
+from nexus.core.coding_clients import edits_files
 from nexus.core.operations.errors import NexusError
 from nexus.planning import edits
 from nexus.planning.directory import AGENTS, EDITS, LOG, NAME, NOTES, Directory, PlanningCode

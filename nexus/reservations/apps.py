@@ -27,15 +27,17 @@ class FilesConfig(NexusAppConfig):
     }
 
     def ready(self) -> None:
-        from coordination import arrivals, debts, overlong
+        from coordination import clock_repair, debts, join_answer
         from coordination.log.emit import committed
         from coordination.services import agents
-        from handoffs import steps
+        from handoffs import transitions
         from nexus.reservations.config import MOST_SECONDS
         from nexus.reservations.models import Reservation
 
-        overlong.register("reservations", Reservation.objects.unended, "expires_at", lambda: MOST_SECONDS)
-        arrivals.register("reserved", lambda *asked: import_module("nexus.reservations.selectors").reserved_in(*asked))
+        clock_repair.register("reservations", Reservation.objects.unended, "expires_at", lambda: MOST_SECONDS)
+        join_answer.register(
+            "reserved", lambda *asked: import_module("nexus.reservations.selectors").reserved_in(*asked)
+        )
         agents.register_renewal(
             "files",
             lambda agent_id, moment: import_module("nexus.reservations.services").renew(agent_id, moment),
@@ -44,7 +46,9 @@ class FilesConfig(NexusAppConfig):
             "question",
             lambda agents, moment: import_module("nexus.reservations.attention").reservation_debts(agents, moment),
         )
-        steps.register_reservations(lambda *asked: import_module("nexus.reservations.selectors").compared_with(*asked))
+        transitions.register_reservations(
+            lambda *asked: import_module("nexus.reservations.selectors").compared_with(*asked)
+        )
         committed.connect(settle_with_claim)
         super().ready()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from nexus.core.clients import TOOLS, edits_files
+from nexus.core.coding_clients import TOOLS, edits_files
 from nexus.core.harness_events import (
     HANDLERS,
     HOOK_QUERIES,

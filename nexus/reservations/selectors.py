@@ -12,7 +12,7 @@ from typing import NamedTuple, TypedDict
 
 from django.db.models import Exists, Min, OuterRef, Q
 
-from coordination.arrivals import MOST
+from coordination.join_answer import MOST
 from handoffs.models import HELD, CheckedWork, Handoff, HandoffStatus
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot

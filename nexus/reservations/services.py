@@ -27,10 +27,10 @@ from inbox import services as mail
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Select, Slot, Update, insert
 from nexus.core.database.store import store, write
-from nexus.core.limits import within_limit
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 from nexus.core.operations.parameters import Time
+from nexus.core.size_limits import within_limit
 from nexus.reservations import selectors
 from nexus.reservations.config import SECONDS
 from nexus.reservations.models import STREAM, Reservation, ReservationOutcome

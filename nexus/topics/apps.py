@@ -32,9 +32,9 @@ class TopicsConfig(NexusAppConfig):
     clock_columns = {"topics": "created_at", "topic_messages": "created_at", "topic_peers": "synced_at"}
 
     def ready(self) -> None:
-        from coordination import arrivals
+        from coordination import join_answer
 
-        arrivals.register_return("topics", lambda caller: import_module("nexus.topics.connections").reclaim(caller))
+        join_answer.register_return("topics", lambda caller: import_module("nexus.topics.connections").reclaim(caller))
         super().ready()
 
     def connection_state(self, connection: str) -> Any:

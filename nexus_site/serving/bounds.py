@@ -12,10 +12,10 @@ from typing import Any
 
 from asgiref.typing import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
 
-from nexus.core.limits import COUNTS_VALUES, TooMuch, most_values, values_in
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.parameters import whole_number
 from nexus.core.operations.replies import failure
+from nexus.core.size_limits import COUNTS_VALUES, TooMuch, most_values, values_in
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ipaddress import ip_network
 from typing import Any
 
-from coordination.services.limits import slot_of
+from coordination.services.agent_limits import slot_of
 from nexus.core.access import INFO, ConnectionInfo, address_of, caller_name
 from nexus.core.config import CoreSettings
 from nexus.core.fairness import SLOT, hold

@@ -12,7 +12,7 @@ from django.test import Client as Browser
 
 from coordination.models import Event
 from inbox.monitoring import Picture
-from nexus.control.agents import turns, wakeups
+from nexus.control.agents import turns, wake_kinds
 from nexus.control.attention import KINDS
 from nexus.control.faults import Fault, FaultKind
 from nexus.control.metrics import collect
@@ -164,12 +164,12 @@ def test_operators_who_set_it_at_once_set_one(committed: None, lead: PoolAgent) 
 
 
 def test_a_spent_budget_wakes_nobody(lead: PoolAgent) -> None:
-    assert wakeups.limit_reached(lead, 1, now()) is None
+    assert wake_kinds.limit_reached(lead, 1, now()) is None
     budget(limit=1, scope="agent", name="lead")
     assert begins("lead")
-    assert wakeups.limit_reached(lead, 1, now()) == "budget"
+    assert wake_kinds.limit_reached(lead, 1, now()) == "budget"
     lead.held_why = "budget"
-    assert wakeups.why_held(lead) == "a budget is spent: 1 turn a day for lead"
+    assert wake_kinds.why_held(lead) == "a budget is spent: 1 turn a day for lead"
 
 
 def test_what_is_no_budget_is_refused(at_hand: Path) -> None:

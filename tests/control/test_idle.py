@@ -12,7 +12,7 @@ import time_machine
 
 from coordination.toolset import run
 from nexus.control import maintenance
-from nexus.control.agents import wakeups
+from nexus.control.agents import wake_kinds
 from nexus.control.agents.waking import WakeWatch
 from nexus.control.models import HUB, Turn
 from nexus.control.runners_file import FILE
@@ -34,7 +34,7 @@ async def test_agents_that_idle_for_an_hour_ask_their_model_nothing(
     """A worker is at work, and does every ten minutes all that it does at intervals."""
     configure(control=True, home=tmp_path / "home")
     (tmp_path / "home").mkdir()
-    wakes = sorted(wakeups.kind_titles())
+    wakes = sorted(wake_kinds.kind_titles())
 
     def begin() -> None:
         assert run(LOCAL, "agent_register", {"agent_id": "ann"})["ok"]

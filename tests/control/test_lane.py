@@ -15,7 +15,7 @@ import pytest
 from django.core.management import call_command
 from django.test import Client as Browser
 
-from coordination.log.lines import lines
+from coordination.log.sentences import lines
 from coordination.models import Event
 from inbox.monitoring import Picture
 from nexus.control.attention import KINDS

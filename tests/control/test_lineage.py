@@ -18,7 +18,7 @@ from coordination.toolset import call as perform
 from coordination.toolset import run
 from handoffs import offers
 from inbox.models import Message
-from nexus.control.agents import wakeups
+from nexus.control.agents import wake_kinds
 from nexus.control.models import PoolAgent
 from nexus.control.permissions.members import TURN_TRANSPORT
 from nexus.control.toolset import CONTROL
@@ -92,7 +92,7 @@ def test_mail_and_handoffs_of_an_agent_say_on_whose_behalf_wherever_they_are_rea
     proven = f'from "kid" (an agent, proven by its key; on behalf of {BY_LEAD}): '
     lines = [line for line in text.splitlines() if proven in line]
     assert [line.split()[1] for line in lines] == ["message", "handoff"]
-    woken = wakeups.message_of(wakeups.mail_items(wakeups.oldest_mail("bob", now())))
+    woken = wake_kinds.message_of(wake_kinds.mail_items(wake_kinds.oldest_mail("bob", now())))
     assert f"Its sender: an agent, proven by its key; on behalf of {BY_LEAD}. Answer with" in woken
     [calling] = offers.calling("bob", [made["workspace_id"]])
     assert calling.what.endswith(f"Its creator: an agent, proven by its key; on behalf of {BY_LEAD}.")
@@ -138,7 +138,7 @@ def test_a_name_without_its_key_borrows_nobodys_authority(root: Path, proof: Pro
     assert list(on_behalf_of([message]).values()) == [BY_LEAD]
     Message.objects.filter(pk=message.pk).update(proof=proof)
     assert behalf_of("s") is None
-    woken = wakeups.message_of(wakeups.mail_items(wakeups.oldest_mail("bob", now())))
+    woken = wake_kinds.message_of(wake_kinds.mail_items(wake_kinds.oldest_mail("bob", now())))
     assert "on behalf of" not in woken
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.test import Client as Browser
 
-from nexus.control.agents import wakeups
+from nexus.control.agents import wake_kinds
 from nexus.control.forms import NewPoolAgentForm
 from nexus.control.models import PoolAgent, Turn
 from nexus.control.permissions.rules import DEEPEST
@@ -109,7 +109,7 @@ def test_it_asks_for_whatever_an_agent_is_created_with() -> None:
 
 def test_it_creates_an_agent_that_wakes_within_a_budget(lead: PoolAgent, browser: Browser) -> None:
     page = shown(browser.get("/admin/pool/+new/"))
-    assert re.findall(r'name="wake_on" value="(\w+)"', page) == ["mail", *wakeups.declared()]
+    assert re.findall(r'name="wake_on" value="(\w+)"', page) == ["mail", *wake_kinds.declared()]
     assert "handoffs in its project that it may claim" in page
     form = {"agent_id": "new", "preset": "sandboxed", "model": "rehearsal", "wake_on": ["mail", "topic"]}
     for name, typed, budget in (("a", "5000", 5000), ("b", "0", 0), ("c", "", None)):

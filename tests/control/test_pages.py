@@ -12,7 +12,7 @@ import time_machine
 from django.test import Client as Browser
 
 from inbox.models import Delivery
-from nexus.control.agents import questions, turns, wakeups
+from nexus.control.agents import questions, turns, wake_kinds
 from nexus.control.agents.turns import Closing
 from nexus.control.attention import VERDICTS, WHOLE
 from nexus.control.models import Entry, PermissionRule, PoolAgent, Question, Role, Turn, TurnStatus, Wake
@@ -313,7 +313,7 @@ def test_it_tells_which_bound_keeps_the_agent_from_being_woken_and_wakes_it_agai
     lead: PoolAgent, browser: Browser, monkeypatch: pytest.MonkeyPatch, at_hand: Path
 ) -> None:
     assert "nothing: it is sent its turns" in page_of(browser, lead)
-    monkeypatch.setattr(wakeups, "WAKE_TOKENS", 900)
+    monkeypatch.setattr(wake_kinds, "WAKE_TOKENS", 900)
     PoolAgent.objects.update(wake_on=["mail", "task"], held_why="budget", held_at=now())
     page = " ".join(page_of(browser, lead).split())
     assert "mail to it, planned tasks of its own that can begin" in page and "0 of 900 tokens" in page

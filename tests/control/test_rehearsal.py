@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from nexus.control.agents import wakeups
+from nexus.control.agents import wake_kinds
 from nexus.control.agents.questions import Decision
 from nexus.control.agents.turns import Closing, Ended
-from nexus.control.agents.wakeups import Item
+from nexus.control.agents.wake_kinds import Item
 from nexus.control.models import Entry, PoolAgent, Role, Turn
 from nexus.control.runners import rehearsal
 from nexus.control.runners.base import RunnerFailed, Scene
@@ -52,7 +52,7 @@ class Play:
         """Take a turn that mail began, each from a sender of its own."""
         items = [Item("mail", f"m{n}", "A message.", {"body": body}, f"bob{n}", NOON) for n, body in enumerate(bodies)]
         woken_by = [{"kind": item.kind, "item": item.identifier, "sender": item.sender or ""} for item in items]
-        return await self.hears(wakeups.message_of(items), woken_by)
+        return await self.hears(wake_kinds.message_of(items), woken_by)
 
     async def _say(self, role: Role, content: str, **more: Any) -> None:
         self.said.append(content)

@@ -15,7 +15,7 @@ from coordination.models import Workspace
 from handoffs import check_runs, verdicts
 from handoffs.attention import KINDS
 from handoffs.models import CheckRun, CheckState, Handoff
-from handoffs.steps import By
+from handoffs.transitions import By
 from inbox.monitoring import Picture
 from nexus.control.models import PoolWorktree
 from nexus.control.runners import sandbox

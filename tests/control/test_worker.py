@@ -16,7 +16,7 @@ import pytest
 from django.db import transaction
 
 from nexus.control import selectors
-from nexus.control.agents import machines, monitoring, transcript, turns, wakeups, waking
+from nexus.control.agents import machines, monitoring, transcript, turns, wake_kinds, waking
 from nexus.control.agents.turns import Ended
 from nexus.control.models import PoolAgent, Role, Turn, TurnStatus
 from nexus.control.permissions.members import Actor
@@ -719,8 +719,8 @@ def test_what_is_looked_at_again_and_again_reads_no_long_history(db: None, confi
 
     def look() -> None:
         agent_stream.state_of(agent)
-        wakeups.limit_reached(agent, 1, now())
-        wakeups.depth_after("ann", now(), None)
+        wake_kinds.limit_reached(agent, 1, now())
+        wake_kinds.depth_after("ann", now(), None)
         monitoring.ended_turns(agent, 20)
         monitoring.spent(agent)
         selectors.current_request("ann")

@@ -14,7 +14,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from coordination.models import AgentLimits, Event
-from coordination.services import limits
+from coordination.services import agent_limits
 from coordination.toolset import run
 from handoffs.models import Handoff
 from inbox.models import Delivery, Message
@@ -37,7 +37,7 @@ def clock() -> Iterator[time_machine.Traveller]:
 def store(**arguments: Any) -> dict[str, Any]:
     """Set limits as an operator, and have this process see them."""
     envelope = run(OPERATOR, "limits_update", arguments)
-    limits.apply()  # as on commit
+    agent_limits.apply()  # as on commit
     return envelope
 
 

@@ -12,7 +12,7 @@ from django.conf import settings as django_settings
 
 from coordination.config import CoordinationSettings
 from coordination.models import AgentLimits, Event, LimitScope, StoredSetting
-from coordination.services import limits
+from coordination.services import agent_limits
 from coordination.services import settings as stored
 from coordination.toolset import run
 from inbox.config import InboxSettings
@@ -164,8 +164,8 @@ def test_an_older_reading_does_not_replace_a_newer_one(what: str, monkeypatch: p
     StoredSetting.objects.create(name="inbox_lease_ttl_seconds", value="5", **by)
     row = {"scope": LimitScope.AGENT, "name": "ann", **by}
     AgentLimits.objects.create(**row, values={"messages_per_minute": 5})
-    monkeypatch.setattr(limits, "_kept", {})
-    module, part = (stored, "_value") if what == "a setting" else (limits, "Kept")
+    monkeypatch.setattr(agent_limits, "_kept", {})
+    module, part = (stored, "_value") if what == "a setting" else (agent_limits, "Kept")
     really, read, changed = getattr(module, part), threading.Event(), threading.Event()
 
     def slow(*given: Any) -> Any:
@@ -186,5 +186,5 @@ def test_an_older_reading_does_not_replace_a_newer_one(what: str, monkeypatch: p
     changed.set()
     for thread in (first, second):
         thread.join(LONG)
-    applied = InboxSettings.current().inbox_lease_ttl_seconds, limits.limit("messages_per_minute", "ann")
+    applied = InboxSettings.current().inbox_lease_ttl_seconds, agent_limits.limit("messages_per_minute", "ann")
     assert applied[what == "limits"] == 6

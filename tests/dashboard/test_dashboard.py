@@ -26,8 +26,8 @@ from inbox import monitoring
 from inbox.models import Message
 from nexus.control.agents import questions
 from nexus.control.models import PoolAgent, Role, Turn
-from nexus.core.clients import CLIENTS
 from nexus.core.clock import now
+from nexus.core.coding_clients import CLIENTS
 from nexus.dashboard.urls import pages
 from nexus.dashboard.views import agents, events
 from nexus.planning.models import Issue, Task

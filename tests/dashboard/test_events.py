@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coordination.log.lines import lines
+from coordination.log.sentences import lines
 from coordination.models import Event
 from coordination.toolset import run
 from nexus.core.apps import event_types

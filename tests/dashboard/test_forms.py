@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coordination.forms import ProfileForm
-from coordination.log.lines import lines
+from coordination.log.sentences import lines
 from coordination.models import Agent, AgentLimits, Event
 from coordination.routing import capability_set
 from coordination.toolset import run

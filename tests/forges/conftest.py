@@ -10,7 +10,7 @@ import pytest
 from coordination.toolset import run
 from nexus.core.background_work import work_once
 from nexus.forges.models import Forge
-from nexus.forges.rounds import ROUNDS
+from nexus.forges.polling import ROUNDS
 from tests.conftest import OPERATOR
 from tests.forges.github_server import GitHub, serve
 

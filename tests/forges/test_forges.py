@@ -15,7 +15,7 @@ from coordination.models import Event
 from coordination.toolset import run
 from nexus.core.operations.caller import Caller
 from nexus.forges.models import Forge, ForgeIssue
-from nexus.forges.rounds import ROUNDS
+from nexus.forges.polling import ROUNDS
 from tests.conftest import OPERATOR
 from tests.forges.github_server import GitHub
 

@@ -19,8 +19,8 @@ from nexus.core.background_work import work_once
 from nexus.core.operations import dispatch
 from nexus.forges.gitlab import GitLabClient
 from nexus.forges.models import Forge, ForgeIssue
+from nexus.forges.polling import ROUNDS
 from nexus.forges.protocol import Busy, Checks, ForgeError, NotThere, Rejected, TokenRefused
-from nexus.forges.rounds import ROUNDS
 from tests.conftest import OPERATOR
 from tests.forges.github_server import Answering, answer_of_git, listening
 from tests.forges.test_pulls import AGENT, mail, publish, repository

@@ -17,7 +17,7 @@ from handoffs.models import Handoff
 from nexus.core.background_work import work_once
 from nexus.forges import services
 from nexus.forges.models import Forge, ForgeIssue
-from nexus.forges.rounds import ROUNDS
+from nexus.forges.polling import ROUNDS
 from tests.conftest import OPERATOR
 from tests.forges.github_server import GitHub
 

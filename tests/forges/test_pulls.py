@@ -27,9 +27,9 @@ from nexus.control.worktrees import trees, worktrees
 from nexus.core.background_work import work_once
 from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
-from nexus.forges import push, rounds
+from nexus.forges import polling, push
 from nexus.forges.models import Forge, ForgeIssue
-from nexus.forges.rounds import ROUNDS
+from nexus.forges.polling import ROUNDS
 from nexus.forges.submissions import SUBMISSIONS, Submissions
 from tests.conftest import OPERATOR
 from tests.forges.github_server import GitHub
@@ -331,10 +331,10 @@ def test_a_hub_that_looks_at_an_issue_for_long_keeps_it(
     def answers_late(*_: object) -> None:
         assert renewed.wait(60)
 
-    real = rounds._lease
-    monkeypatch.setattr(rounds, "_lease", lease)
-    monkeypatch.setattr(rounds, "RENEW_SECONDS", 0.01)
-    monkeypatch.setattr(rounds, "_bring_in_line", answers_late)
+    real = polling._lease
+    monkeypatch.setattr(polling, "_lease", lease)
+    monkeypatch.setattr(polling, "RENEW_SECONDS", 0.01)
+    monkeypatch.setattr(polling, "_bring_in_line", answers_late)
     publish(submitted.pk)
     look()
     assert all(leases) and ForgeIssue.objects.get().leased_until is None

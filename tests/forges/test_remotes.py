@@ -18,7 +18,7 @@ from nexus.core.background_work import work_once
 from nexus.core.operations import dispatch
 from nexus.forges import remotes
 from nexus.forges.models import Forge, ForgeIssue
-from nexus.forges.rounds import ROUNDS
+from nexus.forges.polling import ROUNDS
 from tests.conftest import OPERATOR
 from tests.forges.test_pulls import AGENT, publish, repository
 from tests.git import git

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordination.toolset import run
-from nexus.core import overview
-from nexus.core.clients import CLIENTS, Format
+from nexus.core import command_list
+from nexus.core.coding_clients import CLIENTS, Format
 from nexus.core.config import CoreSettings
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
@@ -252,7 +252,7 @@ def test_what_is_written_has_the_name_by_which_hooks_are_known(monkeypatch: pyte
 def test_it_starts_however_a_configuration_names_it(started: list[str], tmp_path: Path) -> None:
     command = [sys.executable, *started, "--version"]
     done = subprocess.run(command, cwd=ROOT, env=environment(tmp_path), capture_output=True, text=True)
-    assert (done.returncode, done.stdout.strip()) == (0, overview.version())
+    assert (done.returncode, done.stdout.strip()) == (0, command_list.version())
 
 
 @pytest.fixture

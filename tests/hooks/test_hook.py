@@ -22,7 +22,7 @@ from django.conf import settings
 from django.db import connection
 
 from coordination.models import Session
-from nexus.core.clients import PROMPT, SESSION_START, STOP
+from nexus.core.coding_clients import PROMPT, SESSION_START, STOP
 from nexus.core.operations import dispatch
 from nexus.hooks import entry, hook_state, signal_files, store_queries
 from nexus.hooks import harness as dialects
@@ -181,7 +181,7 @@ def test_it_tells_at_both_ends_of_a_session_whatever_another_call_is_at(
     ("code", "spared"),
     [
         ("import nexus.hooks.entry", {"django", "pydantic", "mcp"}),
-        ("import nexus.planning.hook, nexus.planning.turns", {"django", "pydantic", "mcp", "yaml"}),
+        ("import nexus.planning.hook, nexus.planning.hook_actions", {"django", "pydantic", "mcp", "yaml"}),
         (
             "import nexus.hooks.harness; nexus.hooks.harness.parse_call(['--agent-id', 'b'], {}, '{}')",
             {"shutil", "tempfile", "django"},

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexus.core import harness_events
-from nexus.core.clients import HARNESSES, HOOKED, TOOLS
+from nexus.core.coding_clients import HARNESSES, HOOKED, TOOLS
 from nexus.core.harness_events import HarnessEvent, HookAnswer, HookEvent
 from nexus.hooks import client_entries, client_files, entry, quick_check
 from nexus.hooks import harness as dialects

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
-from coordination.services import limits
+from coordination.services import agent_limits
 from coordination.toolset import arun
-from mcp_bridge import relay, relayed, stdio
+from mcp_bridge import relay, relay_server, stdio
 from mcp_bridge.relay import DIRECTORY, PROTOCOL, SOCKET
 from nexus.core.access import holder_of
 from nexus.core.config import Resolved
@@ -47,7 +47,7 @@ def hello(home: Path, settings: Settings) -> dict[str, Any]:
 @asynccontextmanager
 async def serving(home: Path) -> AsyncIterator[None]:
     """A hub that takes relays in."""
-    task = asyncio.create_task(relayed.serve())
+    task = asyncio.create_task(relay_server.serve())
     address = home / DIRECTORY / SOCKET
     while not address.exists():
         await asyncio.sleep(0.01)
@@ -95,7 +95,7 @@ async def connected(home: Path, hello: dict[str, Any]) -> Client:
 async def test_one_connection_too_many_is_told_so(
     home: Path, hello: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relayed, "MOST_CONNECTIONS", 1)
+    monkeypatch.setattr(relay_server, "MOST_CONNECTIONS", 1)
     async with serving(home):
         first = await connected(home, hello)
         second = await connected(home, hello)
@@ -117,7 +117,7 @@ async def silent(home: Path) -> socket.socket:
 async def test_connections_that_say_nothing_take_no_agents_place_and_of_too_many_the_oldest_goes(
     home: Path, hello: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relayed, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(relay_server, "MOST_CONNECTIONS", 2)
     async with serving(home):
         held = [await silent(home) for _ in range(3)]
         clients = [await connected(home, hello) for _ in range(2)]
@@ -145,7 +145,7 @@ async def test_without_unix_sockets_agents_serve_themselves(
     home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delattr(socket, "AF_UNIX")
-    await relayed.serve()
+    await relay_server.serve()
     assert "Agents on stdio serve themselves: there is no socket in" in caplog.text
     with pytest.raises(relay.NoHub):
         relay.connect(home, {}, None)
@@ -205,7 +205,7 @@ async def test_a_hub_that_lacks_files_now_and_then_says_so_once(
     home: Path, hello: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And serves who was connected before."""
-    monkeypatch.setattr(relayed, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(relay_server, "PAUSE_SECONDS", 0.01)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with serving(home):
         before = await connected(home, hello)
@@ -306,7 +306,7 @@ async def test_a_hub_that_ends_answers_what_is_under_way(
                 await asyncio.sleep(0)
             await super().flush()
 
-    monkeypatch.setattr(relayed, "Pipe", Slow)
+    monkeypatch.setattr(relay_server, "Pipe", Slow)
     async with serving(home):
         client = await connected(home, hello)
         await client.say(HELLO, READY)
@@ -327,7 +327,7 @@ async def test_the_calls_of_one_key_wait_in_one_line_however_many_relays_send_th
     home: Path, hello: dict[str, Any], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("nexus.core.fairness.LAPSE_SECONDS", 3600)
-    monkeypatch.setattr(limits, "MOST_WAITING", 5)
+    monkeypatch.setattr(agent_limits, "MOST_WAITING", 5)
     created = await arun(Caller("test", operator="olga"), "agent_create", {"agent_id": "ann"})
     key = created["data"]["api_key"]
     holding = [CallSlot(call_slots(), holder_of(key)) for _ in range(SHARE)]  # as calls over HTTP do

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import nexus.core.fairness
-from coordination.services import limits
+from coordination.services import agent_limits
 from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.core import access
 from nexus.core.access import ConnectionInfo, caller_name, recognise_session
@@ -90,7 +90,7 @@ async def test_it_refuses_beyond_the_bound_in_the_form_of_each_transport(
     monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     kind = "websocket" if path.startswith("/ws") else "http"
-    monkeypatch.setattr(limits, "MOST_WAITING", 5)
+    monkeypatch.setattr(agent_limits, "MOST_WAITING", 5)
     monkeypatch.setattr(ENDPOINT, "token", TOKEN)
     gate = Gate()
     client = in_order(gate)

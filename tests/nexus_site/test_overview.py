@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nexus.core import overview
+from nexus.core import command_list
 from nexus.core.cli import CommandGroup
 from tests.acceptance.processes import ROOT, nexus
 
@@ -23,7 +23,7 @@ def test_it_lists_our_commands_alone_each_in_a_line(tmp_path: Path) -> None:
     lines = said.stdout.splitlines()
     assert [line for line in lines if line in set(CommandGroup)] == list(CommandGroup)
     listed = [found[1] for line in lines if (found := re.match(r"  ([a-z-]+) {2,}\S", line))]
-    assert sorted(listed) == sorted(overview.names()) and {"serve", "dead-letters", "agents"} <= set(listed)
+    assert sorted(listed) == sorted(command_list.names()) and {"serve", "dead-letters", "agents"} <= set(listed)
     assert "makemigrations" not in said.stdout and max(map(len, lines)) <= 110
     assert not home.exists()
 
@@ -50,12 +50,12 @@ def test_it_says_that_a_command_is_unknown(tmp_path: Path, arguments: list[str],
     assert said.stderr.startswith("[nexus] CONFIG_ERROR: ") and told in said.stderr
 
 
-@pytest.mark.parametrize("name", overview.names())
+@pytest.mark.parametrize("name", command_list.names())
 def test_it_shows_options_and_examples_on_a_screen_and_the_settings_when_asked(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    command = overview.commands()[name]
+    command = command_list.commands()[name]
     parser = command.create_parser("nexus", name)
     shown = parser.format_help()
     assert 0 < shown.index("options:") < shown.index("examples:") < shown.index("exit codes")
@@ -64,7 +64,7 @@ def test_it_shows_options_and_examples_on_a_screen_and_the_settings_when_asked(
         parser.parse_args(["--help-all"])
     everything = capsys.readouterr().out
     assert everything.startswith(shown) and "\nsettings (a flag overrides" in everything
-    assert overview.summary(command.help) in " ".join(shown.split())
+    assert command_list.summary(command.help) in " ".join(shown.split())
 
 
 @pytest.mark.usefixtures("starts_processes")

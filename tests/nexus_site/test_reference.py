@@ -13,10 +13,10 @@ from django.test import Client
 
 from coordination.toolset import COORDINATION
 from docs import make_reference
+from nexus.core.command_list import commands
 from nexus.core.config import TABLE
 from nexus.core.operations.errors import Code
 from nexus.core.operations.registry import TOOLSETS
-from nexus.core.overview import commands
 from nexus.hooks import entry, harness
 from nexus_site import reference, reference_pages
 from nexus_site.launch import APPS, take_flags

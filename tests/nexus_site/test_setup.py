@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from django.core.management import call_command
 
-from nexus.core.clients import CLIENTS
+from nexus.core.coding_clients import CLIENTS
 from nexus.core.config import CoreSettings
 from nexus.core.instance import Holder
 from nexus.core.operations.errors import Code, NexusError

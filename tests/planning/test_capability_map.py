@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nexus.core.clients import SUBAGENTS
+from nexus.core.coding_clients import SUBAGENTS
 from nexus.core.operations.errors import NexusError
 from nexus.planning.catalog import bundled
 from nexus.planning.catalog.capability_map import blocks, disallowed, tools

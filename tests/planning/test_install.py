@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nexus.core import foreign_files
-from nexus.core.clients import HOOKED, SUBAGENTS
+from nexus.core.coding_clients import HOOKED, SUBAGENTS
 from nexus.hooks.management.commands import hook
 from nexus.planning import install
 from nexus.planning.catalog import bundled

@@ -12,7 +12,7 @@ from django.db import connection
 from coordination.services import workspaces
 from nexus.core.clock import now
 from nexus.core.database.store import write
-from nexus.planning import documents, schemas, work
+from nexus.planning import documents, handoff_tasks, schemas
 from nexus.planning.models import Cycle, Task
 from nexus.planning.services import cycles
 from tests.planning.conftest import Project
@@ -27,9 +27,9 @@ def hand_over(nexus: Project, status: str) -> None:
     place, task = workspaces.locate(str(nexus.root)), Task.objects.get()
     with write():
         if status == "in_progress":
-            work.started(task.pk, place, "bob", now())
+            handoff_tasks.started(task.pk, place, "bob", now())
         else:
-            work.returned(task.pk, place, "bob", None, now())
+            handoff_tasks.returned(task.pk, place, "bob", None, now())
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from coordination.models import Event
 from coordination.services.workspaces import locate
 from coordination.shared_md import SECTIONS
 from handoffs.dependencies import count_waiting
-from nexus.planning import monitoring, schemas, selectors, work
+from nexus.planning import handoff_tasks, monitoring, schemas, selectors
 from nexus.planning.models import Issue, Task
 from tests.planning.conftest import Project
 
@@ -111,7 +111,7 @@ def test_what_is_completed_is_neither_parsed_nor_read_for_a_summary(
     assert nexus.call("context")["tasksSummary"] == {"total": 3, "completed": 1, "pending": 2}
     workspace_id = locate(str(nexus.root)).workspace_id
     assert SECTIONS[2][1](workspace_id, 1) == ["- 2. Test (ready, nobody)", "- 3. Tell (ready, nobody)"]
-    assert work.ready(workspace_id) == set(Task.objects.exclude(number=1).values_list("pk", flat=True))
+    assert handoff_tasks.ready(workspace_id) == set(Task.objects.exclude(number=1).values_list("pk", flat=True))
     assert {task.status for task in read} == {"pending"}
 
 

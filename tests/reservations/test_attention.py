@@ -10,7 +10,7 @@ import pytest
 import time_machine
 from django.test import Client
 
-from coordination.log.lines import lines
+from coordination.log.sentences import lines
 from coordination.models import Event
 from handoffs.debts import notify_creditors
 from inbox.monitoring import Picture

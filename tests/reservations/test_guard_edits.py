@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nexus.core.clients import HOOKED, TOOLS
+from nexus.core.coding_clients import HOOKED, TOOLS
 from nexus.hooks import entry
 from nexus.hooks import harness as dialects
 from nexus.reservations.guard import hooks

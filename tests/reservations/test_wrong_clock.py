@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import time_machine
 from pytest_django import DjangoAssertNumQueries
 
+from coordination.clock_repair import end_overlong
 from coordination.models import Agent
-from coordination.overlong import end_overlong
 from coordination.presence import Presence, state_of
 from nexus.core.clock import now
 from tests.conftest import Call

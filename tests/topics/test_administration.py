@@ -22,7 +22,7 @@ from django.test.utils import CaptureQueriesContext
 
 from coordination.models import Event
 from nexus.maintenance import retention
-from nexus.maintenance.findings import FileExamination
+from nexus.maintenance.check_inputs import FileExamination
 from nexus.topics import maintenance, metrics
 from nexus.topics.models import Peer, Topic, TopicMessage
 from nexus.topics.toolset import TOPICS

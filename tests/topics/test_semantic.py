@@ -28,7 +28,7 @@ from safetensors.numpy import save_file
 from nexus.core.background_work import work_forever, work_once
 from nexus.core.clock import now
 from nexus.core.operations import dispatch
-from nexus.maintenance.findings import FileExamination
+from nexus.maintenance.check_inputs import FileExamination
 from nexus.topics import maintenance, metrics, search
 from nexus.topics.embedding import background, index, local, source, vectors
 from nexus.topics.embedding.background import EMBEDDING

@@ -15,7 +15,7 @@ from django.db.models.functions import Left, Length
 from inbox.lifecycle import MAX_ATTEMPTS
 from inbox.models import Delivery, DeliveryStatus
 from nexus.control.agents.transcript import tool_calls
-from nexus.control.agents.wakeups import MAIL
+from nexus.control.agents.wake_kinds import MAIL
 from nexus.control.models import Entry, PoolAgent, Question, Role, Turn, TurnStatus, Wake
 from nexus.control.permissions import rules
 from nexus.core.clock import now

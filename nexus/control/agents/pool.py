@@ -17,7 +17,7 @@ from django.db import transaction
 from coordination.ids import new_id
 from coordination.models import Agent, Event
 from coordination.services import agents, keys, roster
-from nexus.control.agents import questions, turns, wakeups
+from nexus.control.agents import questions, turns, wake_kinds
 from nexus.control.config import ControlSettings
 from nexus.control.errors import ControlCode
 from nexus.control.events import BY, emit_event, emit_of_pool
@@ -28,8 +28,8 @@ from nexus.control.permissions.rules import LONGEST_ID, Permissions, is_agent_id
 from nexus.control.runners_file import runners
 from nexus.core.clock import now
 from nexus.core.database.store import store, write
-from nexus.core.limits import within_limit
 from nexus.core.operations.errors import NexusError, invalid
+from nexus.core.size_limits import within_limit
 
 log = logging.getLogger(__name__)
 
@@ -348,7 +348,7 @@ def _budget(wanted: int | None, parent: PoolAgent | None, actor: Actor) -> int |
     """Return the tokens that a new agent's woken turns may take in a day; by default its parent's."""
     if actor.is_operator or parent is None:
         return wanted
-    ceiling = wakeups.budget_of(parent)
+    ceiling = wake_kinds.budget_of(parent)
     if wanted is not None and ceiling and (wanted == 0 or wanted > ceiling):
         raise refused(
             "budget",

@@ -16,7 +16,7 @@ from coordination.ids import new_id
 from coordination.log.selectors import interest_in
 from coordination.models import Session
 from coordination.services import workspaces
-from coordination.services.limits import exceeded
+from coordination.services.agent_limits import exceeded
 from coordination.services.retries import made_before
 from inbox import services as mail
 from nexus.control.config import ControlSettings
@@ -38,9 +38,9 @@ from nexus.control.permissions.rules import Action, Kind
 from nexus.core.clock import now
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.database.store import write
-from nexus.core.limits import within_limit
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
+from nexus.core.size_limits import within_limit
 from nexus.core.waiting import READERS, WRITERS, Interest, in_thread, waiter
 
 _open_of = Select(lambda: Question.objects.open().filter(turn=Slot("turn")).values_list("pk"))

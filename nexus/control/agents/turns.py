@@ -19,7 +19,7 @@ from django.dispatch import Signal
 from coordination.ids import new_id
 from coordination.services import keys, roster
 from nexus.control import faults
-from nexus.control.agents import outages, questions, transcript, wakeups
+from nexus.control.agents import outages, questions, transcript, wake_kinds
 from nexus.control.errors import ControlCode
 from nexus.control.events import emit_turn_event
 from nexus.control.faults import Fault
@@ -46,8 +46,8 @@ from nexus.control.runners_file import runners
 from nexus.core.clock import iso, now
 from nexus.core.database.prepared import Select, Slot, Update, insert
 from nexus.core.database.store import write
-from nexus.core.limits import within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
+from nexus.core.size_limits import within_limit
 
 log = logging.getLogger(__name__)
 
@@ -190,8 +190,8 @@ def send(
 def _check_may_send(actor: Actor, agent: PoolAgent, moment: datetime) -> None:
     check_authority(actor, agent, "send to")
     check_tool(actor, "send")
-    if actor.agent is not None and wakeups.is_loop(actor.agent.agent_id, moment):
-        raise refused("loop", f"{wakeups.LONGEST_LINE} turns sent one another in a row, this one last; end with it.")
+    if actor.agent is not None and wake_kinds.is_loop(actor.agent.agent_id, moment):
+        raise refused("loop", f"{wake_kinds.LONGEST_LINE} turns sent one another in a row, this one last; end with it.")
 
 
 def queue(
@@ -585,7 +585,7 @@ def _settle(turn: Turn, ended: Ended, moment: datetime) -> None:
         budgets.count_spent(turn, moment)
         _rest(pk=agent.pk, iterations=ended.iterations, halted=ended.halted, moment=moment)
     if turn.depth:
-        wakeups.settle_mail(turn)
+        wake_kinds.settle_mail(turn)
     if agent.ended_at is not None and find(agent.agent_id) is None:  # its turn may have made it present again
         roster.leave(agent_id=agent.agent_id, moment=moment)
     payload = {"why": ended.why[:200]} if ended.why else {}

@@ -18,8 +18,8 @@ from coordination.ids import new_id
 from coordination.paths import workspace_id_of
 from inbox.lifecycle import MAX_ATTEMPTS
 from inbox.models import ARRIVALS
-from nexus.control.agents import turns, wakeups
-from nexus.control.agents.wakeups import MAIL, Item, declared
+from nexus.control.agents import turns, wake_kinds
+from nexus.control.agents.wake_kinds import MAIL, Item, declared
 from nexus.control.models import PoolAgent, PoolAgentQuerySet, PoolWorktree, Turn, TurnStatus, Wake
 from nexus.control.permissions.members import get
 from nexus.core.background_work import Failures
@@ -40,7 +40,7 @@ def callable_by(kinds: Collection[str]) -> list[str]:
     moment = now()
     free = _all_free()
     by_mail = [agent.agent_id for agent in free if MAIL in agent.wake_on]
-    with_mail = wakeups.agents_with_mail(by_mail, moment) if by_mail else set()
+    with_mail = wake_kinds.agents_with_mail(by_mail, moment) if by_mail else set()
     return [
         agent.pk
         for agent in free
@@ -59,25 +59,25 @@ def wake(agent_pk: str, kinds: Collection[str]) -> Turn | None:
         agent = _one_free.first(pk=agent_pk)
         if agent is None:
             return None
-        callings = islice(_calling(agent, kinds, moment), wakeups.MOST_MESSAGES)
-        items = _mail(agent, moment) or wakeups.fitting([wakeups.wake_item(*each) for each in callings])
+        callings = islice(_calling(agent, kinds, moment), wake_kinds.MOST_MESSAGES)
+        items = _mail(agent, moment) or wake_kinds.fitting([wake_kinds.wake_item(*each) for each in callings])
         if not items:
             return None
-        depth = max(wakeups.depth_after(item.sender, item.sent_at, agent.resumed_at) for item in items)
-        if why := wakeups.limit_reached(agent, depth, moment):
-            wakeups.hold(agent, why, moment)
+        depth = max(wake_kinds.depth_after(item.sender, item.sent_at, agent.resumed_at) for item in items)
+        if why := wake_kinds.limit_reached(agent, depth, moment):
+            wake_kinds.hold(agent, why, moment)
             return None
         turn_id = new_id("turn")
         if items[0].kind == MAIL:
-            items = wakeups.mail_items(wakeups.pull_mail(agent.agent_id, len(items), turn_id))
+            items = wake_kinds.mail_items(wake_kinds.pull_mail(agent.agent_id, len(items), turn_id))
             if not items:  # all of it was parked
                 return None
-        wakeups.let_go(agent, None, moment)
+        wake_kinds.let_go(agent, None, moment)
         turn = Turn(
             turn_id=turn_id,
             agent=agent,
             request_id=secrets.token_hex(8),
-            content=wakeups.message_of(items),
+            content=wake_kinds.message_of(items),
             source=items[0].kind,
             source_agent_id=items[0].sender,
             depth=depth,
@@ -97,13 +97,13 @@ def resume(agent_id: str, by: str) -> PoolAgent:
         agent = get(agent_id)
         agent.resumed_at = moment
         agent.save(update_fields=["resumed_at"])
-        wakeups.let_go(agent, by, moment)
+        wake_kinds.let_go(agent, by, moment)
     return agent
 
 
 def renew() -> None:
     """Renew the leases of the mail of open turns."""
-    wakeups.renew_mail(now())
+    wake_kinds.renew_mail(now())
 
 
 def _free() -> PoolAgentQuerySet:
@@ -119,7 +119,7 @@ _one_free = Select(lambda: _free().filter(pk=Slot("pk")))
 def _mail(agent: PoolAgent, moment: datetime) -> list[Item]:
     if MAIL not in agent.wake_on:
         return []
-    return wakeups.fitting(wakeups.mail_items(wakeups.oldest_mail(agent.agent_id, moment)))
+    return wake_kinds.fitting(wake_kinds.mail_items(wake_kinds.oldest_mail(agent.agent_id, moment)))
 
 
 def _calling(agent: PoolAgent, kinds: Collection[str], moment: datetime) -> Iterator[tuple[str, WakeReason]]:
@@ -146,21 +146,21 @@ def _handled(agent: PoolAgent, kind: str, calling: WakeReason, moment: datetime)
         return True
     if last.status == TurnStatus.INTERRUPTED or last.ended_at is None:
         return False
-    return moment < last.ended_at + timedelta(seconds=wakeups.retry_seconds(len(in_vain)))
+    return moment < last.ended_at + timedelta(seconds=wake_kinds.retry_seconds(len(in_vain)))
 
 
 class WakeWatch:
     """What may have changed since the last look."""
 
     def __init__(self) -> None:
-        self._stirred = set(wakeups.declared())
+        self._stirred = set(wake_kinds.declared())
         self._looked = -RENEW_SECONDS
         self._failures = Failures(log)
 
     def may_wake(self, event: Any) -> bool:
         """Return whether an event may wake an agent, and remember its kind."""
         ended = event.type in turns.ENDS  # its agent is free again, also for earlier items
-        stirred = {name for name, kind in wakeups.declared().items() if ended or event.type in kind.events}
+        stirred = {name for name, kind in wake_kinds.declared().items() if ended or event.type in kind.events}
         self._stirred |= stirred
         return ended or bool(stirred) or event.type in ARRIVALS
 
@@ -182,7 +182,7 @@ class WakeWatch:
         event."""
         if (clock := asyncio.get_running_loop().time()) - self._looked >= RENEW_SECONDS:
             self._looked = clock
-            self._stirred = set(wakeups.declared())
+            self._stirred = set(wake_kinds.declared())
             await in_thread(WRITERS, renew)
         stirred, self._stirred = self._stirred, set()
         try:

@@ -10,7 +10,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from nexus.control import selectors
-from nexus.control.agents import machines, pool, wakeups
+from nexus.control.agents import machines, pool, wake_kinds
 from nexus.control.agents.rows import PoolAgentRow
 from nexus.control.agents.transcript import estimate
 from nexus.control.errors import ControlCode
@@ -150,7 +150,7 @@ def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
             f"agents of the runner {runner.name} live on the machine {machine}, and worktrees are made at the hub "
             f"alone. Name a directory below a [clones] entry of its {FILE} as cwd, or take a runner without labels"
         )
-    wakeups.check_kinds(p.wake_on or [])
+    wake_kinds.check_kinds(p.wake_on or [])
     order = pool.Order(
         agent_id=p.agent_id,
         preset=p.preset,

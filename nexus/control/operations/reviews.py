@@ -11,7 +11,7 @@ from coordination.comments import LONGEST_TEXT, LeftOff
 from handoffs import check_runs, selectors
 from handoffs.check_runs import Checked
 from handoffs.models import MAX_TITLE, Handoff
-from handoffs.steps import FinishedTask
+from handoffs.transitions import FinishedTask
 from nexus.control.errors import ControlCode
 from nexus.control.models import ReviewComment
 from nexus.control.operations.agents import COMMON

@@ -27,9 +27,9 @@ from coordination.comments import (
 )
 from coordination.ids import new_id
 from coordination.services import workspaces
-from handoffs import selectors, steering
+from handoffs import operator_actions, selectors
 from handoffs.models import HELD, Handoff, HandoffStatus, VerifiedWork
-from handoffs.steps import By, FinishedTask, count_waiting_tasks, finished_tasks, refresh_plan
+from handoffs.transitions import By, FinishedTask, count_waiting_tasks, finished_tasks, refresh_plan
 from handoffs.verdicts import HANDOFFS
 from inbox.monitoring import Picture
 from nexus.control.agents import pool, turns
@@ -54,8 +54,8 @@ from nexus.core import unified_diff
 from nexus.core.background_work import BackgroundWork
 from nexus.core.clock import now
 from nexus.core.database.store import write
-from nexus.core.limits import within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
+from nexus.core.size_limits import within_limit
 
 AROUND = 3  # lines of the hunk before and after those that a comment is about
 MOST_LINES, LINE, QUOTE = 200, 500, 8_000  # of a quote: lines, characters of a line, and in all
@@ -354,7 +354,7 @@ def abandon(
             current = selectors.get_handoff(handoff.pk)
             if current.status == HandoffStatus.SUBMITTED:
                 HANDOFFS.send_back(current, By(operator=operator), why, is_known=True)
-            steering.release(handoff_id=handoff.pk, reason=why, operator=operator)
+            operator_actions.release(handoff_id=handoff.pk, reason=why, operator=operator)
         if row.agent.ended_at is None:
             pool.destroy(actor, row.agent.agent_id)
 

@@ -45,12 +45,12 @@ from nexus.control.rpc.agent_stream import AgentState, Follower, Piece, Position
 from nexus.control.toolset import CONTROL, PREFIX
 from nexus.core.access import AccessDenied, ConnectionInfo, check_place, identify, is_loopback
 from nexus.core.cancellation import while_there
-from nexus.core.limits import COUNTS_VALUES, TooMuch, most_values, values_in, values_outside_texts
 from nexus.core.operations import dispatch
 from nexus.core.operations.caller import LOCAL_OPERATOR, Caller, of_its_own, operator_connection
 from nexus.core.operations.dispatch import documented
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.parameters import whole_number
+from nexus.core.size_limits import COUNTS_VALUES, TooMuch, most_values, values_in, values_outside_texts
 from nexus.core.waiting import AUTHENTICATION, READERS, in_thread
 
 OF_AGENT = frozenset(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nexus.control.agents import wakeups
+from nexus.control.agents import wake_kinds
 from nexus.control.agents.questions import Decision
 from nexus.control.agents.turns import Closing, Ended
 from nexus.control.models import Role, TurnStatus
@@ -73,7 +73,7 @@ async def _heard(runner: Rehearsal, scene: Scene) -> list[Heard]:
             so_far = [entry.content async for entry in history if entry.role == Role.USER][::-1]
     content = scene.turn.content
     heard = []
-    for text, thing in zip(wakeups.parts_of(content) if woken_by else [content], woken_by or [{}], strict=True):
+    for text, thing in zip(wake_kinds.parts_of(content) if woken_by else [content], woken_by or [{}], strict=True):
         so_far.append(text)
         names = {
             "agent_id": scene.agent.agent_id,

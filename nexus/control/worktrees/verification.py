@@ -19,7 +19,7 @@ from handoffs import check_runs, checks
 from handoffs.check_runs import CheckedFile, CriterionResult, Facts
 from handoffs.checks import Approved, Check, Criteria
 from handoffs.models import AbstractCheckRun
-from handoffs.steps import compare_reserved
+from handoffs.transitions import compare_reserved
 from inbox import receipts
 from nexus.control.config import ControlSettings
 from nexus.control.models import PoolAgent, PoolWorktree, WorktreeState

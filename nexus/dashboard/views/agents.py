@@ -20,8 +20,8 @@ from django.views.decorators.cache import never_cache
 
 from coordination import debts, presence
 from coordination.forms import KeyForm, LimitsForm, NewAgentForm, ProfileForm, SessionForm, limits_of, profile_of
-from coordination.log.lines import lines, without_quiet
 from coordination.log.selectors import events_by, newest_event_id
+from coordination.log.sentences import lines, without_quiet
 from coordination.models import Agent, AgentKey, Event, LimitScope, Session, Workspace
 from coordination.presence import AgentState, Presence
 from coordination.routing import capability_set
@@ -32,8 +32,8 @@ from inbox import monitoring as inbox_monitoring
 from inbox.monitoring import Inbox, Picture
 from nexus.control.agents import monitoring
 from nexus.control.permissions import members
-from nexus.core.clients import APP_DATA, CLIENTS
 from nexus.core.clock import now
+from nexus.core.coding_clients import APP_DATA, CLIENTS
 from nexus.dashboard.forms import AgentFilters, ArrivalFilters
 from nexus.dashboard.views.timeline import day_of
 from nexus.hooks.client_commands import program, settings_flags

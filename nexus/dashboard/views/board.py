@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 
 from coordination.forms import WorkspaceFilters
-from coordination.log.lines import lines
+from coordination.log.sentences import lines
 from coordination.models import Event
 from coordination.provenance import on_behalf_of, provenance_row, sender_in_words
 from coordination.toolset import COORDINATION

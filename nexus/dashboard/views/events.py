@@ -15,8 +15,8 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 
-from coordination.log.lines import lines, quiet_types, runs
 from coordination.log.selectors import newest_event_id, type_counts
+from coordination.log.sentences import lines, quiet_types, runs
 from coordination.models import Agent, Artifact, Event, Session
 from coordination.rows import EventRow, event_row
 from handoffs.models import Handoff

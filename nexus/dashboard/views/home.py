@@ -12,8 +12,8 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from coordination import switcher
-from coordination.log.lines import EventLine, without_quiet, without_repeated_acts
 from coordination.log.selectors import recent_events
+from coordination.log.sentences import EventLine, without_quiet, without_repeated_acts
 from coordination.toolset import COORDINATION, run
 from handoffs import selectors as handoffs_selectors
 from handoffs.models import HELD, LIVE, HandoffStatus

@@ -17,7 +17,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from coordination.log.lines import lines
+from coordination.log.sentences import lines
 from coordination.models import Agent, Artifact, Workspace
 from coordination.routing import describe
 from handoffs.models import Handoff

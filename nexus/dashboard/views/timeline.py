@@ -16,8 +16,8 @@ from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from coordination.log.lines import lines, sentences, without_quiet
 from coordination.log.selectors import NEWEST_OF_STREAMS, ids_within, recent_events
+from coordination.log.sentences import lines, sentences, without_quiet
 from coordination.models import Agent, Event, Workspace
 from handoffs.models import Handoff
 from handoffs.spans import Doing, Span

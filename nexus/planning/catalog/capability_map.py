@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from nexus.core.clients import TOOLS
+from nexus.core.coding_clients import TOOLS
 from nexus.core.operations.errors import Code, NexusError
 from nexus.planning.catalog import bundled
 from nexus.planning.catalog.bundled import Agent

@@ -15,9 +15,9 @@ from coordination.services import agents, workspaces
 from inbox import services as mail
 from nexus.core.clock import now
 from nexus.core.database.store import write
-from nexus.core.limits import within_limit
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, not_found
+from nexus.core.size_limits import within_limit
 from nexus.planning import mirror
 from nexus.planning.models import Issue, Plan, PlanComment
 from nexus.planning.notices import emit_event

@@ -15,8 +15,8 @@ from coordination.services.workspaces import ProjectDirectory
 from nexus.core.clock import iso_milliseconds, now
 from nexus.core.database.store import write
 from nexus.core.foreign_files import is_of_repository
-from nexus.core.limits import within_limit
 from nexus.core.operations.errors import Code, NexusError
+from nexus.core.size_limits import within_limit
 from nexus.planning import documents, mirror
 from nexus.planning.directory import ARTIFACTS, EDITS, NO_BRANCH, REOPENED, Directory, PlanningCode, branch_of
 from nexus.planning.edits import counts as edits_of

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from django.db.models import Max
 
 from nexus.core.clock import iso_milliseconds
-from nexus.core.limits import json_within_limit, within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid
+from nexus.core.size_limits import json_within_limit, within_limit
 from nexus.planning import documents
 from nexus.planning.mirror import Change
 from nexus.planning.models import Cycle, Issue, IssueStatus, Plan, PlanComment

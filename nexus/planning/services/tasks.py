@@ -12,8 +12,8 @@ from coordination.selectors import require_agent
 from coordination.services.workspaces import ProjectDirectory
 from handoffs import checks, lifecycle
 from nexus.core.clock import iso_milliseconds
-from nexus.core.limits import json_within_limit
 from nexus.core.operations.errors import Code, NexusError, invalid
+from nexus.core.size_limits import json_within_limit
 from nexus.planning import documents, notices, rules, selectors, submissions
 from nexus.planning.models import Board, Task
 from nexus.planning.notices import emit_event

@@ -10,7 +10,7 @@ from coordination import selectors as agents_known
 from coordination.errors import check_claim
 from coordination.services import workspaces
 from handoffs.models import CheckRunQuerySet
-from handoffs.steps import By
+from handoffs.transitions import By
 from handoffs.verification import WorkKind, require_text
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError

@@ -19,7 +19,7 @@ from django.core.management.base import CommandParser
 from mcp_bridge.config import McpBridgeSettings
 from mcp_bridge.config import names as toolset_names
 from nexus.core.cli import CommandGroup, NexusCommand, add_project_root, table
-from nexus.core.clients import CLIENTS, HOOKED
+from nexus.core.coding_clients import CLIENTS, HOOKED
 from nexus.core.config import CoreSettings, flag
 from nexus.core.files import Change
 from nexus.core.instance import local_url, running

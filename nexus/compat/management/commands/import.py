@@ -19,7 +19,7 @@ from nexus.core.database.store import store
 from nexus.core.operations.caller import LOCAL_OPERATOR
 from nexus.core.operations.errors import invalid
 from nexus.core.progress import Bar
-from nexus.maintenance.users import in_use
+from nexus.maintenance.store_users import in_use
 
 BESIDE_A_HUB = 10_000  # rows, that are imported within the time that other writers wait
 

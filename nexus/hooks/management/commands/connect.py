@@ -10,7 +10,7 @@ from django.core.management.base import CommandParser
 
 from nexus.core.apps import mcp_servers
 from nexus.core.cli import CommandGroup, NexusCommand, table
-from nexus.core.clients import APP_DATA, CLIENTS
+from nexus.core.coding_clients import APP_DATA, CLIENTS
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.hooks import client_commands, client_entries, client_files
 from nexus.hooks.client_commands import (

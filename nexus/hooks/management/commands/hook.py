@@ -9,7 +9,7 @@ from django.core.management.base import CommandParser
 
 from coordination.models import Agent
 from nexus.core.cli import CommandGroup, NexusCommand
-from nexus.core.clients import HOOKED
+from nexus.core.coding_clients import HOOKED
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import store
 from nexus.core.operations.errors import invalid

@@ -14,7 +14,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from nexus.core.cli import EXIT_CODES, CommandGroup, add_project_root
-from nexus.core.clients import HOOKED, SUBAGENTS
+from nexus.core.coding_clients import HOOKED, SUBAGENTS
 from nexus.core.config import flag
 from nexus.core.files import Change
 from nexus.core.logs import redact

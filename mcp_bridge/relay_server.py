@@ -25,7 +25,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from pydantic import BaseModel, Field
 
-from coordination.services import limits
+from coordination.services import agent_limits
 from mcp_bridge import choices, hook_queries
 from mcp_bridge.choices import ENABLE, caller_of_process
 from mcp_bridge.context import Context
@@ -54,11 +54,11 @@ from nexus.core.access import holder_of
 from nexus.core.config import TABLE, CoreSettings, written
 from nexus.core.fairness import CallSlot
 from nexus.core.files import own_user
-from nexus.core.limits import most_values, values_in
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.registry import TOOLSETS, Choice, Operation, default
 from nexus.core.operations.replies import Outcome, Reply
+from nexus.core.size_limits import most_values, values_in
 from nexus.core.waiting import AUTHENTICATION, in_thread
 
 log = logging.getLogger(__name__)
@@ -458,7 +458,7 @@ class RelayConnection:
                 self._taken += 1
                 yield self._read(line.removesuffix(b"\n"))
                 # Calls that wait for slots and as many that have them: one more must be refused.
-                await self._until(lambda: len(self._open) < 2 * limits.MOST_WAITING)
+                await self._until(lambda: len(self._open) < 2 * agent_limits.MOST_WAITING)
         except ConnectionError:  # it left while the hub wrote to it
             return
         except _Ending:
@@ -488,7 +488,7 @@ class RelayConnection:
             await self._settled.wait()
 
     def _slot(self, ctx: Any) -> CallSlot:
-        return limits.slot_of(self._line)
+        return agent_limits.slot_of(self._line)
 
 
 class _Ending(Exception):

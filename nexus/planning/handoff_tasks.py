@@ -1,4 +1,4 @@
-"""Functions for handoffs that carry tasks (`handoffs.steps` calls them)."""
+"""Functions for handoffs that carry tasks (`handoffs.transitions` calls them)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from django.db.models import Q
 from coordination.models import ID_LENGTH
 from coordination.services.workspaces import ProjectDirectory
 from handoffs.models import MAX_TITLE
-from handoffs.steps import FinishedTask
+from handoffs.transitions import FinishedTask
 from inbox.monitoring import Picture
 from nexus.core.operations.errors import Code, NexusError
 from nexus.planning import mirror, monitoring, selectors, submissions
-from nexus.planning.models import STREAM as STREAM  # imported by `handoffs.steps`, too
+from nexus.planning.models import STREAM as STREAM  # imported by `handoffs.transitions`, too
 from nexus.planning.models import Task, TaskStatus
 
 

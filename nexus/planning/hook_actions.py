@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 
-from nexus.core.clients import edits_files
+from nexus.core.coding_clients import edits_files
 from nexus.core.harness_events import NOTHING, HarnessEvent, HookAnswer, HookEvent
 from nexus.core.operations.errors import NexusError
 from nexus.planning import brief, edits, knowledge, tracker

@@ -14,7 +14,7 @@ from coordination.selectors import require_agent
 from coordination.services import workspaces
 from handoffs import leases, lifecycle, notices, progress, selectors
 from handoffs.models import HELD, Dependency, Handoff, HandoffStatus, in_quotes
-from handoffs.steps import UNCLAIMED, By, changed_meanwhile, record, work
+from handoffs.transitions import UNCLAIMED, By, changed_meanwhile, record, work
 from handoffs.verdicts import HANDOFFS
 from nexus.core.clock import now
 from nexus.core.database.prepared import insert
