@@ -21,8 +21,8 @@ from coordination import selectors
 from coordination.errors import CoordinationCode
 from coordination.ids import id_floor
 from coordination.log import selectors as log
+from coordination.log.consumers import stream
 from coordination.log.emit import streams
-from coordination.log.streams import stream
 from coordination.models import Agent, Artifact, Channel, Event, Session, Workspace
 from coordination.operations.agents import CapabilityRow
 from coordination.rows import (

@@ -81,11 +81,11 @@ class CoordinationConfig(NexusAppConfig):
         remember(connection, Joined(*state))
 
     def websocket_routes(self) -> Sequence[Any]:
-        from coordination.log.streams import websocket_routes
+        from coordination.log.consumers import websocket_routes
 
         return websocket_routes
 
     def openapi_paths(self) -> Mapping[str, Any]:
-        from coordination.log.streams import openapi
+        from coordination.log.consumers import openapi
 
         return openapi()

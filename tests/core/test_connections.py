@@ -10,7 +10,7 @@ from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import AnonymousUser
 from django.test import AsyncRequestFactory
 
-from coordination.log import streams
+from coordination.log import consumers
 from nexus.core.access import identify
 from nexus.core.cli import OperatorCommand
 from nexus.core.operations import dispatch
@@ -31,7 +31,7 @@ def callers(monkeypatch: pytest.MonkeyPatch) -> list[Caller]:
         noted.append(identify(*given, **how))
         return noted[-1]
 
-    monkeypatch.setattr(streams, "identify", note)
+    monkeypatch.setattr(consumers, "identify", note)
 
     def perform(toolset: Any, caller: Caller, name: str, arguments: Any) -> Outcome:
         noted.append(caller)
@@ -64,7 +64,7 @@ async def test_each_stream_is_a_connection(callers: list[Caller], committed: Non
             return AnonymousUser()
 
         request.auser = nobody
-        assert (await streams.stream(request)).status_code == 200
+        assert (await consumers.stream(request)).status_code == 200
     first, second = (caller.connection or "" for caller in callers)
     assert first != second and first.startswith("sse:") and second.startswith("sse:")
 
@@ -73,7 +73,7 @@ async def test_each_socket_is_a_connection_for_as_long_as_it_lasts(callers: list
     names = []
     for _ in range(2):
         socket = WebsocketCommunicator(
-            streams.EventsConsumer.as_asgi(), "/ws/events/?cursor=0", headers=[(b"host", HERE.encode())]
+            consumers.EventsConsumer.as_asgi(), "/ws/events/?cursor=0", headers=[(b"host", HERE.encode())]
         )
         socket.scope |= {"user": AnonymousUser(), "client": ["127.0.0.1", 1]}
         callers.clear()

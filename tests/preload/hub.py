@@ -6,7 +6,7 @@ nexus(
     "serve",
     """
     nexus.control.rpc.endpoint nexus.control.rpc.websocket nexus.control.worker.store_access
-    nexus.control.worker.supervision coordination.log.streams
+    nexus.control.worker.supervision coordination.log.consumers
     nexus.maintenance.attention nexus.core.database.sqlite.backend.base
     nexus.web.login nexus.web.middleware nexus.dashboard.views.home
     django.contrib.messages.storage.fallback nexus.hooks.webhooks nexus.maintenance.reaper
