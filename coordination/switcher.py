@@ -24,7 +24,7 @@ class ChosenWorkspace(MiddlewareMixin):
     def process_view(self, request: HttpRequest, *view: object) -> HttpResponse | None:
         if request.method != "GET" or request.GET or not follows(request) or not request.user.is_authenticated:
             return None
-        workspace = chosen(request)
+        workspace = chosen_workspace(request)
         return redirect(f"{request.path}?{urlencode({'workspace': workspace.pk})}") if workspace else None
 
     def process_response(self, request: HttpRequest, response: HttpResponse) -> HttpResponse:
@@ -32,7 +32,7 @@ class ChosenWorkspace(MiddlewareMixin):
         by_script = request.headers.get("X-Requested-With") == "fetch"
         if by_script or response.status_code != 200 or "workspace" not in request.GET or not follows(request):
             return response
-        if workspace := chosen(request):
+        if workspace := chosen_workspace(request):
             response.set_cookie(COOKIE, workspace.pk, KEPT_SECONDS, path="/admin/", httponly=True, samesite="Lax")
         elif not request.GET["workspace"]:
             response.delete_cookie(COOKIE, path="/admin/", samesite="Lax")
@@ -50,7 +50,7 @@ def _following() -> frozenset[str]:
     return frozenset({"index", *(page.name for app in nexus_apps() for page in app.pages() if page.by_workspace)})
 
 
-def chosen(request: HttpRequest) -> Workspace | None:
+def chosen_workspace(request: HttpRequest) -> Workspace | None:
     """Return the chosen workspace: that of the URL, or the remembered one; None if it is every one. It is read once for
     a request."""
     if not hasattr(request, "chosen_workspace"):

@@ -119,13 +119,13 @@ def debtors(picture: Picture) -> Mapping[str, Sequence[Debt]]:
 def _debts(picture: Picture, each: int) -> Items:
     found = picture.once(debtors)
     needs = [
-        AttentionItem(f"{agent_id} owes and does nothing", _owed(its), agent_id, since=its[0].since)
+        AttentionItem(f"{agent_id} owes and does nothing", _describe(its), agent_id, since=its[0].since)
         for agent_id, its in list(found.items())[:each]
     ]
     return Items(len(found), needs)
 
 
-def _owed(owed: Sequence[Debt]) -> str:
+def _describe(owed: Sequence[Debt]) -> str:
     """Describe the oldest debts, each with its creditor, and how many more there are."""
     names = [f"{debt.kind} {debt.what[:120]}{f' to {debt.to}' if debt.to else ''}" for debt in owed[:NAMED]]
     return "; ".join([*names, f"{len(owed) - NAMED} more"] if len(owed) > NAMED else names)

@@ -249,7 +249,7 @@ def settle_run(run: AbstractCheckRun, results: Sequence[CriterionResult], facts:
         if not failed:
             kind.passed(work, moment)
         elif kind.runs().filter(**{kind.column: work}, state=CheckState.FAILED).count() <= RETURNS:
-            kind.give_back(work, HUB, in_words(failed), moment)
+            kind.give_back(work, HUB, describe_failures(failed), moment)
 
 
 def _own(run: AbstractCheckRun) -> QuerySet[AbstractCheckRun]:
@@ -257,7 +257,7 @@ def _own(run: AbstractCheckRun) -> QuerySet[AbstractCheckRun]:
     return rows.filter(pk=run.pk, state=CheckState.RUNNING, epoch=run.epoch)
 
 
-def in_words(failed: Sequence[CriterionResult]) -> str:
+def describe_failures(failed: Sequence[CriterionResult]) -> str:
     """Describe what failed to the agent that did the work."""
     parts = []
     for each in failed:

@@ -77,7 +77,7 @@ def start(handoff_id: str, by: By) -> Handoff:
     """
     with on_handoff(handoff_id, by) as handoff:
         moment = now()
-        if _moved(handoff, "start", by, None, moment):
+        if _apply(handoff, "start", by, None, moment):
             record(handoff, "started", by.agent_id, moment)
     return _with_lease(handoff)
 
@@ -93,7 +93,7 @@ def block(handoff_id: str, by: By, reason: str) -> tuple[Handoff, list[str]]:
     notified: list[str] = []
     with on_handoff(handoff_id, by) as handoff:
         moment = now()
-        if _moved(handoff, "block", by, reason, moment):
+        if _apply(handoff, "block", by, reason, moment):
             record(handoff, "blocked", by.agent_id, moment, reason=reason)
             body = f"{by.agent_id} cannot go on: {reason}\n\nIt keeps the handoff; answer it with message_create."
             notified = notify(handoff, handoff.from_agent_id, "is blocked", body, moment, by=by.agent_id)
@@ -106,7 +106,7 @@ def _with_lease(handoff: Handoff) -> Handoff:
     return handoff
 
 
-def _moved(handoff: Handoff, verb: str, by: By, reason: str | None, moment: datetime) -> bool:
+def _apply(handoff: Handoff, verb: str, by: By, reason: str | None, moment: datetime) -> bool:
     """Apply a verb while the lease runs; return whether the state, or the reason of the block, changed."""
     former = handoff.status
     handoff = selectors.with_current_status(handoff, moment)

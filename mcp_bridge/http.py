@@ -204,14 +204,14 @@ def _choice(context: Context) -> Choice:
 
 
 def _who(scope: Scope) -> tuple[Caller, Choice | None, Choice]:
-    """Return the caller, the choice of the URL, and the choice in force. Raises as `identify` and `_named` do."""
+    """Return the caller, the choice of the URL, and the choice in force. Raises as `identify` and `_choice_of` do."""
     caller = identify(ConnectionInfo.of_scope(scope), transport="http", key_required=True)
     assert caller.agent_id is not None
-    named = _named(scope)
+    named = _choice_of(scope)
     return caller, named, named or choices.from_agent(caller.agent_id)
 
 
-def _named(scope: Scope) -> Choice | None:
+def _choice_of(scope: Scope) -> Choice | None:
     """Return the choice of a URL, if it makes one.
 
     Raises NOT_FOUND for a path without a toolset of its name, VALIDATION_ERROR for a query with unknown ones,

@@ -33,7 +33,7 @@ def code(value: Any) -> str:
     return f"`{value}`"
 
 
-def listed(values: Iterable[Any]) -> str:
+def comma_list(values: Iterable[Any]) -> str:
     return ", ".join(code(value) for value in values)
 
 
@@ -98,7 +98,7 @@ def operation_block(operation: Operation[Any]) -> str:
         parts += ["Answers:", _fields(json_schema(operation.data))]
     facts = [f"Who may: {_who(operation)}.", f"Hints: {_hints(operation)}."]
     if operation.errors:
-        facts.append(f"Errors: {listed(sorted(operation.errors))}.")
+        facts.append(f"Errors: {comma_list(sorted(operation.errors))}.")
     return "\n\n".join([*parts, "\n".join(f"- {fact}" for fact in facts)])
 
 
@@ -117,26 +117,26 @@ def _fields(shape: Schema) -> str:
     rows = []
     for name, part in shape["properties"].items():
         left_out = [] if name in shape.get("required", ()) else ["Omitted if there is none."]
-        rows.append([code(name), _held(part), " ".join([*filter(None, [part.get("description")]), *left_out])])
+        rows.append([code(name), _type_of(part), " ".join([*filter(None, [part.get("description")]), *left_out])])
     width = 3 if any(meaning for *_, meaning in rows) else 2
     return table(["field", "type", "meaning"][:width], [row[:width] for row in rows])
 
 
-def _held(part: Schema) -> str:
+def _type_of(part: Schema) -> str:
     """The type of what an answer holds."""
     if reference := part.get("$ref"):
         name = reference.rsplit("/", 1)[-1]
         return f"[{name}](#{name.lower()})"
     if "anyOf" in part:
-        return " or ".join(map(_held, part["anyOf"]))
+        return " or ".join(map(_type_of, part["anyOf"]))
     if "enum" in part:
-        return listed(part["enum"])
+        return comma_list(part["enum"])
     if "const" in part:
         return code(json.dumps(part["const"]))
     if part.get("type") == "array":
-        return f"list of {_held(part['items'])}"
+        return f"list of {_type_of(part['items'])}"
     if isinstance(part.get("additionalProperties"), dict):
-        return f"object of {_held(part['additionalProperties'])} by name"
+        return f"object of {_type_of(part['additionalProperties'])} by name"
     return "time" if part.get("format") == "date-time" else part.get("type", "any JSON")
 
 
@@ -182,7 +182,7 @@ def _type(part: Schema, definitions: Schema) -> str:
     names = []
     for option in _options(part, definitions):
         if "enum" in option:
-            names.append(listed(option["enum"]))
+            names.append(comma_list(option["enum"]))
         elif "const" in option:
             names.append(code(option["const"]))
         elif option.get("type") == "array":
@@ -196,7 +196,7 @@ def _meaning(part: Schema, definitions: Schema) -> str:
     options = _options(part, definitions)
     description = part.get("description") or next((o["description"] for o in options if "description" in o), "")
     bounds = [bound for option in options for bound in _bounds(option)]
-    keys = [f"Keys: {listed(option['properties'])}." for option in options if "properties" in option]
+    keys = [f"Keys: {comma_list(option['properties'])}." for option in options if "properties" in option]
     return " ".join([*([description] if description else []), *keys, *dict.fromkeys(bounds)])
 
 
@@ -231,7 +231,7 @@ def settings() -> str:
     """Every setting."""
     rows = []
     for name, declared in TABLE.items():
-        values = listed(declared.choices) or (f"from {declared.minimum}" if declared.minimum is not None else "")
+        values = comma_list(declared.choices) or (f"from {declared.minimum}" if declared.minimum is not None else "")
         if declared.minimum is not None and declared.maximum not in UNBOUNDED:
             values = f"{declared.minimum}–{declared.maximum}"
         default = (
@@ -241,7 +241,7 @@ def settings() -> str:
         )
         rows.append(
             [
-                listed([variable(name), flag(name)]),
+                comma_list([variable(name), flag(name)]),
                 default,
                 values,
                 "at once" if declared.live else "at start",
@@ -282,7 +282,8 @@ def mcp(
             "## Resources\n\n" + table(["resource", "what it is"], [[code(uri), about] for uri, about in resources]),
             "## Prompts\n\n"
             + table(
-                ["prompt", "arguments", "what it is"], [[code(name), listed(a), about] for name, about, a in prompts]
+                ["prompt", "arguments", "what it is"],
+                [[code(name), comma_list(a), about] for name, about, a in prompts],
             ),
             "## Texts for agents\n\nThe instructions of the server, and the pages of reference.",
             *(f"### {title}\n\n````text\n{text.strip()}\n````" for title, text in texts.items()),

@@ -64,7 +64,7 @@ api = [
 urlpatterns = [
     path("healthz", health.alive),
     path("readyz", health.ready),
-    path("metrics", health.measured),
+    path("metrics", health.metrics_view),
     path("api/v1", api_root),
     path("api/v1/", include(api)),
     path("", RedirectView.as_view(url="/admin/")),

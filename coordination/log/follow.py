@@ -87,7 +87,7 @@ def _values(name: str, texts: list[str]) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class EventPage:
+class LogPage:
     """Events that passed, and the cursor after everything that was examined."""
 
     events: list[Event]
@@ -95,14 +95,14 @@ class EventPage:
     more: bool
 
 
-def read_events(caller: Caller, filters: Filters, cursor: int) -> EventPage:
+def read_events(caller: Caller, filters: Filters, cursor: int) -> LogPage:
     """Return the next events after `cursor` that pass the filters and that the caller may see; an operator sees all."""
     matching = Event.objects.filter(event_id__gt=cursor, **{f"{name}__in": v for name, v in filters.columns().items()})
     head = newest_event_id()  # bounds the scan: events committed meanwhile belong to the next page
     end = min(head, cursor + SPAN)
     batch = list(matching.filter(event_id__lte=end).order_by("event_id")[:PAGE])
     full = len(batch) == PAGE
-    return EventPage(_seen_by(caller, batch), batch[-1].event_id if full else max(cursor, end), full or end < head)
+    return LogPage(_seen_by(caller, batch), batch[-1].event_id if full else max(cursor, end), full or end < head)
 
 
 def _seen_by(caller: Caller, events: Iterable[Event]) -> list[Event]:
@@ -154,5 +154,5 @@ class Follower:
                 if not page.more and not await parked.wait(HEARTBEAT_SECONDS):
                     yield None
 
-    def _look(self) -> EventPage:
+    def _look(self) -> LogPage:
         return read_events(self.identify(), self.filters, self.cursor)

@@ -141,20 +141,20 @@ def _things() -> Mapping[str, EntityRef]:
 def _sentence_parts(event: Event, names: Mapping[str, Mapping[str, str]]) -> Sequence[SentencePart]:
     fields = _fields(event)
     sentence = sentences().get(event.type)
-    parts = _filled(sentence.one, fields, names) if sentence else None
+    parts = _fill(sentence.one, fields, names) if sentence else None
     if parts is None:  # an undeclared type, or an event that lacks a field of its sentence
         parts = [_actor(fields, names), SentencePart(f": {_words_of_type(event.type)}")]
     return parts
 
 
-def _filled(
+def _fill(
     sentence: str, fields: Mapping[str, Any], names: Mapping[str, Mapping[str, str]]
 ) -> list[SentencePart] | None:
     """Return the parts of a sentence; None where a value is missing."""
     parts: list[SentencePart] = []
     for option, name, words in PIECES.findall(sentence):
         if option:
-            parts += _filled(option, fields, names) or []
+            parts += _fill(option, fields, names) or []
         elif words:
             parts.append(SentencePart(words))
         elif (part := _part(name, fields, names)) is None:

@@ -105,7 +105,7 @@ def create_channel(*, project_root: str, name: str) -> tuple[Channel, bool]:
     directory, moment = workspaces.locate(project_root), now()
     with write(directory.workspace_id):
         workspaces.ensure(directory, moment)
-        return _named(directory.workspace_id, name, moment)
+        return _get_or_create_channel(directory.workspace_id, name, moment)
 
 
 def list_and_seed_channels(*, project_root: str) -> list[Channel]:
@@ -116,11 +116,11 @@ def list_and_seed_channels(*, project_root: str) -> list[Channel]:
         moment = now()
         with write(directory.workspace_id):
             workspaces.ensure(directory, moment)
-            _named(directory.workspace_id, DEFAULT_CHANNEL, moment)
+            _get_or_create_channel(directory.workspace_id, DEFAULT_CHANNEL, moment)
     return list(channels.order_by("created_at", "channel_id"))
 
 
-def _named(workspace_id: str, name: str, moment: datetime) -> tuple[Channel, bool]:
+def _get_or_create_channel(workspace_id: str, name: str, moment: datetime) -> tuple[Channel, bool]:
     return Channel.objects.get_or_create(
         workspace_id=workspace_id, name=name, defaults={"channel_id": new_id("chn"), "created_at": moment}
     )

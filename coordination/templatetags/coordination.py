@@ -26,7 +26,7 @@ def target(value: Any) -> str:
 def workspace_switcher(request: HttpRequest) -> dict[str, Any]:
     """Return the menu in the header that chooses a workspace: for this page if it can follow, otherwise for Home."""
     return {
-        "chosen": switcher.chosen(request),
+        "chosen": switcher.chosen_workspace(request),
         "workspaces": Workspace.objects.order_by("-last_seen_at")[:OFFERED],
         "page": request.path if switcher.follows(request) else reverse("admin:index"),
     }

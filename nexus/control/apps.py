@@ -156,12 +156,12 @@ class ControlConfig(NexusAppConfig):
 
     def remarks(self) -> Mapping[str, str]:
         from nexus.control.config import ControlSettings
-        from nexus.control.runners_file import in_words, runners
+        from nexus.control.runners_file import describe, runners
         from nexus.control.worker.supervision import tokens_of_run
 
         if not ControlSettings.current().control:
             return {}
-        remarks = {"Token": str(tokens_of_run().token_path), "Runners": in_words(runners())}
+        remarks = {"Token": str(tokens_of_run().token_path), "Runners": describe(runners())}
         if ControlSettings.current().rpc_beyond_loopback:
             remarks["Warning"] = "rpc_beyond_loopback: JSON-RPC answers agents' keys from any machine, unencrypted."
         return remarks

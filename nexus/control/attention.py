@@ -240,7 +240,7 @@ def _returned(picture: Picture, each: int) -> Items:
     return Items(rows.count(), needs)
 
 
-def _held(picture: Picture, each: int) -> Items:
+def _waiting_entries(picture: Picture, each: int) -> Items:
     """Find entries of the merge lane that wait until a person did something, such as approve checks."""
     rows = _merges_needing(picture).filter(ended_at=None)
     needs = [
@@ -393,7 +393,7 @@ KINDS = (
         "Merges that wait for you",
         "merge",
         24,
-        _held,
+        _waiting_entries,
         page="pool_review",
         actions=("pool_withdraw_merge",),
         command="nexus lane",

@@ -52,7 +52,7 @@ def _ended(window: SampleWindow) -> QuerySet[Turn]:
     return rows.order_by("-ended_at")
 
 
-def _waited(window: SampleWindow) -> list[Sample]:
+def _waits(window: SampleWindow) -> list[Sample]:
     """Sample the time from when a turn was sent, or its agent woken, until a worker started it."""
     rows: Any = _ended(window)
     values = rows.values_list("pk", "depth", Lasted("queued_at", "started_at"))[: window.limit]
@@ -98,7 +98,7 @@ FIGURES: Sequence[Figure] = (
         "From when a message is sent to an agent of the pool, or something wakes it, until its turn begins.",
         ("sent", "woken"),
         (0.1, 0.5, *BOUNDS),
-        _waited,
+        _waits,
     ),
     Figure(
         "pool_turn_seconds",

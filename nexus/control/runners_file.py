@@ -253,7 +253,7 @@ class Runners:
         )
 
 
-def in_words(known: Runners) -> str:
+def describe(known: Runners) -> str:
     """Return the runners' names, or what to do about the file."""
     if known.remark:
         return known.remark

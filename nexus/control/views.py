@@ -152,7 +152,7 @@ def _agent(request: HttpRequest, row: PoolAgent, form: WorkForm) -> TemplateResp
         unknown=known is not None and runner is None,
         wrong=wrong,
         permissions=rules.describe_permissions(row.permissions),
-        bounded=sandbox.in_words(runner) if runner else "",
+        bounded=sandbox.describe_limits(runner) if runner else "",
         tree=PoolWorktree.objects.filter(agent=row).first(),
         waits=[
             (which, title, [(question, quick_actions(question)) for question in found])
@@ -324,7 +324,7 @@ def new(request: HttpRequest) -> HttpResponse:
         ceiling=rules.ceiling(permissions) if permissions else [],
         offers=rules.offers(permissions, below),
         tools=[(choice, " ".join(rules.presets_with(str(choice.data["value"])))) for choice in form["disable_tools"]],
-        bounds=[(name, sandbox.in_words(runner)) for name, runner in known.by_name.items()] if known else [],
+        bounds=[(name, sandbox.describe_limits(runner)) for name, runner in known.by_name.items()] if known else [],
     )
 
 

@@ -22,7 +22,7 @@ from typing import Any, Generic, TypeVar
 from django.db import Error, InterfaceError, OperationalError
 
 from nexus.core.database.store import store
-from nexus.core.database.store_file import moved
+from nexus.core.database.store_file import is_moved
 from nexus.core.operations.errors import NexusError
 from nexus.core.waiting import READERS, WRITERS, in_thread, waiter, with_store
 
@@ -163,7 +163,7 @@ class _Worker(Generic[Item, Outcome]):
                         await self._round(tasks)
                         self._failures.succeeded(None, f"{self.kind.name} is looked after")
                     except Exception as error:
-                        if not moved(error):  # that is in the log already
+                        if not is_moved(error):  # that is in the log already
                             self._failures.failed(None, f"{self.kind.name} could not be looked after", error)
                         await asyncio.sleep(self.kind.tick_seconds)
                     await asyncio.sleep(PACE_SECONDS)
@@ -210,7 +210,7 @@ class _Worker(Generic[Item, Outcome]):
                 outcome = await in_thread(self.threads, partial(self.kind.act, item))
                 going = await in_thread(WRITERS, partial(self.kind.settle, item, outcome))
             except Exception as error:
-                if isinstance(error, (OperationalError, InterfaceError)) or store().failure(error) or moved(error):
+                if isinstance(error, (OperationalError, InterfaceError)) or store().failure(error) or is_moved(error):
                     raise
                 if queue not in self.doubted:
                     self.doubted.add(queue)

@@ -291,7 +291,7 @@ def retired(environ: Mapping[str, str]) -> list[str]:
     return [f"{variable(name)} is no setting any more: {RETIRED[name]}." for name in there]
 
 
-def given() -> dict[str, str]:
+def explicit() -> dict[str, str]:
     """Return the settings that this process got from flags and variables, as variables for a child process."""
     from django.conf import settings
 

@@ -217,7 +217,7 @@ def run(
             for key, _ in pipes.select(left):
                 stream: Any = key.fileobj
                 if key.events == selectors.EVENT_WRITE:
-                    unsent = unsent[_sent(stream, unsent) :]
+                    unsent = unsent[_feed(stream, unsent) :]
                     if not unsent:
                         pipes.unregister(stream)
                         stream.close()
@@ -282,7 +282,7 @@ def watch(
     return Watched(code, bytes(first) + cut + bytes(last))
 
 
-def _sent(stream: IO[bytes], data: memoryview) -> int:
+def _feed(stream: IO[bytes], data: memoryview) -> int:
     """Write what a pipe accepts now and return the number of bytes; all of them if nobody reads the pipe any more."""
     try:
         return os.write(stream.fileno(), data[:CHUNK]) if data else 0

@@ -93,12 +93,12 @@ def _types(counts: Mapping[str, int], chosen: str) -> list[Any]:
     groups: list[Any] = [("", "All types")]
     for prefix, named in groupby(known, key=lambda type: type.partition(".")[0]):
         types = list(named)
-        whole = [(f"{prefix}.*", _counted(f"{prefix}.*", sum(counts.get(type, 0) for type in types)))]
-        groups.append((plain(prefix), whole + [(type, _counted(type, counts.get(type, 0))) for type in types]))
+        whole = [(f"{prefix}.*", _count(f"{prefix}.*", sum(counts.get(type, 0) for type in types)))]
+        groups.append((plain(prefix), whole + [(type, _count(type, counts.get(type, 0))) for type in types]))
     return groups
 
 
-def _counted(type: str, count: int) -> str:
+def _count(type: str, count: int) -> str:
     return f"{plain(type)} ({count})" if count else plain(type)
 
 

@@ -110,40 +110,40 @@ def notice_link(request: HttpRequest, token: str) -> HttpResponse:
         return _over(request, item.over if item else "What it asks about is gone.", 200 if item else 410)
     if request.method == "POST":
         return _act_on(request, row, item, subject)
-    return _asked(request, item)
+    return _ask_again(request, item)
 
 
 def _act_on(request: HttpRequest, row: NoticeAddress, item: Answerable, subject: str) -> HttpResponse:
     known = apps.actions()
     action = known.get(request.POST.get("do", ""))
     if action is None or action.operation not in item.actions:
-        return _asked(request, item, "Choose one of the answers.")
+        return _ask_again(request, item, "Choose one of the answers.")
     given = {name: request.POST.get(name, "").strip() for name in action.asks}
     if any(not given[name] for name in action.needed):
-        return _asked(request, item, "Write your answer first.")
+        return _ask_again(request, item, "Write your answer first.")
     caller = Caller(transport="link", operator=row.operator, connection=operator_connection(row.operator))
     outcome = dispatch.perform(
         TOOLSETS[action.toolset], caller, action.operation, {**action.arguments(subject), **given}
     )
     envelope = in_words_of_pages(ENVELOPE.body(outcome))
     if not envelope["ok"]:
-        return _asked(request, item, envelope["error"]["message"])
+        return _ask_again(request, item, envelope["error"]["message"])
     response = redirect(request.path)
     response.status_code = 303
     return response
 
 
-def _asked(request: HttpRequest, item: Answerable, wrong: str = "") -> HttpResponse:
+def _ask_again(request: HttpRequest, item: Answerable, wrong: str = "") -> HttpResponse:
     known = apps.actions()
     actions = [known[name] for name in item.actions]
-    return _shown(request, {"item": item, "actions": actions, "wrong": wrong}, 400 if wrong else 200)
+    return _render(request, {"item": item, "actions": actions, "wrong": wrong}, 400 if wrong else 200)
 
 
 def _over(request: HttpRequest, why: str, status: int) -> HttpResponse:
-    return _shown(request, {"over": why}, status)
+    return _render(request, {"over": why}, status)
 
 
-def _shown(request: HttpRequest, context: dict[str, Any], status: int) -> HttpResponse:
+def _render(request: HttpRequest, context: dict[str, Any], status: int) -> HttpResponse:
     response = django_render(request, "hooks/answer.html", context, status=status)
     response.headers["Referrer-Policy"] = "no-referrer"  # the address is a secret
     response.headers["X-Robots-Tag"] = "noindex"

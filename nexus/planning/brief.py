@@ -16,7 +16,7 @@ LISTED = 60  # files of a folder that are listed
 SNAPSHOT = f"{MARK} The context was compacted. The current state:"
 
 
-def cut(text: str, length: int, rest: str = "(cut)") -> str:
+def shorten(text: str, length: int, rest: str = "(cut)") -> str:
     """Return a text of at most `length` characters, with a note where it was cut."""
     return text if len(text) <= length else f"{text[: length - len(rest) - 1]} {rest}"
 
@@ -24,7 +24,7 @@ def cut(text: str, length: int, rest: str = "(cut)") -> str:
 def line(text: str, length: int = TITLE) -> str:
     """Return somebody's text in one line without invisible characters."""
     one = " ".join(text[: 10 * length].split())
-    return cut("".join(letter for letter in one if letter.isprintable()), length)
+    return shorten("".join(letter for letter in one if letter.isprintable()), length)
 
 
 def summary(state: PlanState, files: Mapping[str, Sequence[str]]) -> str:
@@ -33,7 +33,7 @@ def summary(state: PlanState, files: Mapping[str, Sequence[str]]) -> str:
     if state.topic is not None:
         decided = len(state.issues) - len(state.pending)
         lines.append(f"{MARK} Plan: {line(state.topic)}. {decided} of {len(state.issues)} issues are decided.")
-        lines += _one_line("To decide", [_named(issue) for issue in state.pending])
+        lines += _one_line("To decide", [_title(issue) for issue in state.pending])
     if state.tasks is not None:
         active = [task for task in state.open if task.status == "in_progress"]
         done, waiting = len(state.tasks) - len(state.open), len(state.open) - len(active)
@@ -61,7 +61,7 @@ def task(task: Task) -> str:
     blocks = [f"TASK: {line(task.title, BLOCK)}"]
     for name, text in (("CONTEXT", task.context), ("APPROACH", task.approach), ("ACCEPTANCE", task.acceptance)):
         if text:
-            blocks.append(f"{name}:\n{cut(text, BLOCK, '(cut: task_list shows all of it)')}")
+            blocks.append(f"{name}:\n{shorten(text, BLOCK, '(shorten: task_list shows all of it)')}")
     return "\n".join(blocks)
 
 
@@ -79,7 +79,7 @@ def snapshot(state: PlanState, files: Mapping[str, Sequence[str]], agents: Itera
     lines = [SNAPSHOT, f"Mode: {mode}."]
     if state.topic is not None:
         lines.append(f"Plan: {line(state.topic)}")
-        lines += _bullets([f"{_named(issue)} ({line(issue.status)})" for issue in state.issues])
+        lines += _bullets([f"{_title(issue)} ({line(issue.status)})" for issue in state.issues])
     if state.tasks is not None:
         ready = {each.id for each in state.ready}
         lines.append("Tasks:")
@@ -115,7 +115,7 @@ def stale(state: PlanState) -> str:
     )
 
 
-def _named(issue: IssueState) -> str:
+def _title(issue: IssueState) -> str:
     return f"{issue.id}. {line(issue.title)}"
 
 

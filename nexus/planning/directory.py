@@ -381,7 +381,7 @@ def branch_of(root: str) -> str:
     here = Path(root)
     for folder in (here, *here.parents):
         if head := _first_line(_git_dir(folder / ".git") / "HEAD"):
-            return _named(head) or NO_BRANCH
+            return _branch(head) or NO_BRANCH
     return NO_BRANCH
 
 
@@ -391,7 +391,7 @@ def _git_dir(git: Path) -> Path:
     return git.parent / pointer.removeprefix(POINTER) if pointer.startswith(POINTER) else git
 
 
-def _named(head: str) -> str:
+def _branch(head: str) -> str:
     """Return the branch or the commit in a HEAD; the empty string for any other content, which is never shown."""
     if COMMIT.fullmatch(head):
         return head[:12]

@@ -32,11 +32,11 @@ def handle(what: HookEvent) -> HookAnswer:
             notes = tracker.take_notes(directory)
         if what.event is HarnessEvent.CONTEXT_COMPACT:
             notes = [note for note in notes if not note.startswith(brief.SNAPSHOT)]  # a new snapshot follows
-        return said._replace(context=_joined(*notes, said.context))
+        return said._replace(context=_join(*notes, said.context))
 
 
-def _joined(*parts: str) -> str:
-    return brief.cut("\n\n".join(filter(None, parts)), brief.LONGEST)
+def _join(*parts: str) -> str:
+    return brief.shorten("\n\n".join(filter(None, parts)), brief.LONGEST)
 
 
 def _start(what: HookEvent, directory: Directory) -> HookAnswer:
@@ -55,12 +55,12 @@ def _start(what: HookEvent, directory: Directory) -> HookAnswer:
             directory.remove(LOG)
             directory.remove(NOTES)
     summary = brief.summary(state, knowledge.index(directory)) if what.goes_on else brief.stale(state)
-    return HookAnswer(_joined(summary, brief.index(knowledge.index(directory))))
+    return HookAnswer(_join(summary, brief.index(knowledge.index(directory))))
 
 
 def _message(what: HookEvent, directory: Directory) -> HookAnswer:
     said = carried_out(what, directory)
-    return HookAnswer(_joined(*said, brief.summary(files.read_state(directory), knowledge.index(directory))))
+    return HookAnswer(_join(*said, brief.summary(files.read_state(directory), knowledge.index(directory))))
 
 
 def _spawn(what: HookEvent, directory: Directory) -> HookAnswer:
@@ -76,11 +76,11 @@ def _spawn(what: HookEvent, directory: Directory) -> HookAnswer:
     tasks = _tasks_of(files.read_state(directory), agent_type, agent_id, what.assignment, busy)
     known = brief.index(knowledge.index(directory))
     if len(tasks) != 1:
-        return HookAnswer(_joined(brief.choice(tasks), known))
+        return HookAnswer(_join(brief.choice(tasks), known))
     decision = resume_decision(tasks[0], agent_type, before, edited)
     which = f" {line(decision.agent_id)}" if decision.agent_id else ""
     resume = f"{MARK} This is task {tasks[0].id}. Resume decision: {decision.decision}{which}. {decision.why}"
-    return HookAnswer(_joined(brief.task(tasks[0]), known, resume))
+    return HookAnswer(_join(brief.task(tasks[0]), known, resume))
 
 
 def _complete(what: HookEvent, directory: Directory) -> HookAnswer:
@@ -154,7 +154,7 @@ def _compact(what: HookEvent, directory: Directory) -> HookAnswer:
         text = brief.snapshot(files.read_state(directory), knowledge.index(directory), tracker.agents(directory))
         if not what.heard:
             tracker.leave_note(directory, text)
-    return HookAnswer(_joined(text)) if what.heard else NOTHING
+    return HookAnswer(_join(text)) if what.heard else NOTHING
 
 
 def _tasks_of(state: PlanState, agent_type: str, agent_id: str, assignment: str, busy: Collection[str]) -> list[Task]:

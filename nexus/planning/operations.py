@@ -491,10 +491,10 @@ def history_search(p: HistorySearch, caller: Caller) -> FoundCycles:
     found = list(selectors.cycles(project.workspace_id, p.query).values_list("pk", flat=True))  # reads all texts once
     documents = dict(Cycle.objects.filter(pk__in=found[-p.last_n :]).values_list("pk", "document"))
     shown = [documents[key] for key in found[-p.last_n :] if key in documents]
-    return {"total": len(found), "showing": len(shown), "cycles": [_found(schemas.cycle(each)) for each in shown]}
+    return {"total": len(found), "showing": len(shown), "cycles": [_row(schemas.cycle(each)) for each in shown]}
 
 
-def _found(cycle: CycleEntry) -> FoundCycle:
+def _row(cycle: CycleEntry) -> FoundCycle:
     answer: FoundCycle = {"completed_at": cycle["completed_at"], "branch": cycle["branch"]}
     plan = cycle["plan"]
     if plan:

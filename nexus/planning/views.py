@@ -144,7 +144,7 @@ def _columns(work: Sequence[TaskRow]) -> list[dict[str, Any]]:
     return columns
 
 
-def seen(workspace_id: str) -> str:
+def plan_version(workspace_id: str) -> str:
     """Return a text that identifies the plan and the number of cycles of a workspace, to recognise an outdated form."""
     number = Plan.objects.filter(pk=workspace_id).values_list("number", flat=True).first()
     return f"{number or 0}.{Cycle.objects.in_history().filter(workspace=workspace_id).count()}"
@@ -152,7 +152,7 @@ def seen(workspace_id: str) -> str:
 
 def outdated(request: HttpRequest, workspace_id: str, shown: str) -> bool:
     """Return whether a form was made for another plan, or was sent before; then show a message."""
-    if shown in ("", seen(workspace_id)):
+    if shown in ("", plan_version(workspace_id)):
         return False
     messages.warning(
         request, "The plan has changed since this form was opened. Nothing was done; look, and do it again."
@@ -177,7 +177,7 @@ def close(request: HttpRequest, workspace_id: str) -> HttpResponse:
         undecided=Issue.objects.filter(plan=workspace_id, status="pending").count(),
         tasks=tasks.count(),
         open=tasks.exclude(status=TaskStatus.COMPLETED).count(),
-        seen=seen(workspace_id),
+        seen=plan_version(workspace_id),
     )
 
 

@@ -480,7 +480,7 @@ def _own(
     with _acting(agent_id, [project.workspace_id], recorded):
         moment = now()
         _record_ends_in([project.workspace_id], moment)
-        chosen = _chosen(project.workspace_id, agent_id, reservation_ids, patterns, moment)
+        chosen = _select(project.workspace_id, agent_id, reservation_ids, patterns, moment)
         named = {*(reservation_ids or ()), *(patterns or ())}
         if claim_epoch is not None:
             if named:
@@ -568,7 +568,7 @@ def prolong(reservations: Iterable[Reservation], seconds: int | None, moment: da
         emit_event("extended", rows[0].agent_id, rows, moment)
 
 
-def _chosen(
+def _select(
     workspace_id: str,
     agent_id: str,
     reservation_ids: Sequence[str] | None,

@@ -38,9 +38,9 @@ class TopicsConfig(NexusAppConfig):
         super().ready()
 
     def connection_state(self, connection: str) -> Any:
-        from nexus.topics.connections import joined
+        from nexus.topics.connections import names_of
 
-        return {topic_id: list(held) for topic_id, held in joined(connection).items()}
+        return {topic_id: list(held) for topic_id, held in names_of(connection).items()}
 
     def restore_connection(self, connection: str, state: Any) -> None:
         from nexus.topics.connections import join_again

@@ -45,7 +45,7 @@ def joined_peer(caller: Caller, topic_id: str) -> HeldName | None:
 def reclaim(caller: Caller) -> list[dict[str, str]]:
     """Make a connection with a key the peers that its agent was, and return their topics and names. A connection that
     has names, as one that joins again, keeps them."""
-    if caller.agent_id is None or not caller.connection or joined(caller.connection):
+    if caller.agent_id is None or not caller.connection or names_of(caller.connection):
         return []
     found = []
     for peer, token in services.reclaim(agent_id=caller.agent_id):
@@ -54,7 +54,7 @@ def reclaim(caller: Caller) -> list[dict[str, str]]:
     return found
 
 
-def joined(connection: str) -> dict[str, HeldName]:
+def names_of(connection: str) -> dict[str, HeldName]:
     """Return the names of a connection, by topic."""
     with _lock:
         return {topic_id: _held[connection, topic_id] for topic_id in sorted(_topics.get(connection, ()))}

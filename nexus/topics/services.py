@@ -176,7 +176,7 @@ def sync(
     """
     with write(topic_id):
         moment = now()
-        topic, peer = _joined(topic_id, agent_name)
+        topic, peer = _peer(topic_id, agent_name)
         sent = _send(topic, agent_name, outbox, agent_id, moment) if outbox else []
         if not auto_advance and ack_through is not None:
             _within(topic, "ack_through", ack_through)
@@ -204,14 +204,14 @@ _keep_cursor = Update(
 def reset_cursor(*, topic_id: str, agent_name: str, last_seq: int) -> Peer:
     """Set a peer's cursor. Raises TOPIC_NOT_FOUND, AGENT_NOT_JOINED, INVALID_ARGUMENT (beyond the newest message)."""
     with write(topic_id):
-        topic, peer = _joined(topic_id, agent_name)
+        topic, peer = _peer(topic_id, agent_name)
         _within(topic, "last_seq", last_seq)
         peer.last_seq, peer.own_through, peer.synced_at = last_seq, 0, now()
         _keep_cursor(pk=peer.pk, last_seq=last_seq, own_through=0, moment=peer.synced_at)
     return peer
 
 
-def _joined(topic_id: str, agent_name: str) -> tuple[Topic, Peer]:
+def _peer(topic_id: str, agent_name: str) -> tuple[Topic, Peer]:
     topic = selectors.get_topic(topic_id)
     peer = selectors.peer(topic_id, agent_name)
     if peer is None:

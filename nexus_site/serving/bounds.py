@@ -48,7 +48,7 @@ class Bounded:
                 except TimeoutError:
                     taken = False
                     log.info("a client was given up that did not take its response")
-                    if not _cut(send):
+                    if not _drop(send):
                         raise
                     await asyncio.sleep(0)  # the server notices, and tells the application as for any client that left
                     return
@@ -107,7 +107,7 @@ def _pieces(message: Any) -> Iterator[Any]:
         yield {**message, "body": body[start : start + PIECE_BYTES], "more_body": more}
 
 
-def _cut(send: Any) -> bool:
+def _drop(send: Any) -> bool:
     """Drop the connection behind a `send`, where the server allows it: an orderly close would wait for the client for
     ever.
 

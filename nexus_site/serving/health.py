@@ -39,7 +39,7 @@ async def ready(request: HttpRequest) -> HttpResponseBase:
     return JsonResponse({**body, "ok": good}, status=200 if good else 503)
 
 
-async def measured(request: HttpRequest) -> HttpResponseBase:
+async def metrics_view(request: HttpRequest) -> HttpResponseBase:
     """Return the metrics, for callers that may use REST."""
     metrics.update_metrics()
     try:

@@ -11,7 +11,7 @@ from django.core.management import call_command
 
 from nexus.control.maintenance import CHECKS
 from nexus.control.models import PoolAgent
-from nexus.control.runners_file import in_words, read_runners, runners
+from nexus.control.runners_file import describe, read_runners, runners
 from nexus.control.worker.scheduling import Worker
 from nexus.control.worker.supervision import admit
 from nexus.core.operations.errors import NexusError
@@ -128,7 +128,7 @@ async def test_a_runner_of_the_kind_ssh_is_read_and_its_turns_say_what_takes_its
     turn = await ended(await asend("ann"))
     assert turn.status == "failed" and "no run starts on there: start `nexus run-pool`" in (turn.why or "")
     (problem,) = doctor(file.parent)
-    assert problem.startswith("No runner has the kind ssh any more") and problem == in_words(runners())
+    assert problem.startswith("No runner has the kind ssh any more") and problem == describe(runners())
     error = await in_thread(WRITERS, lambda: refused("pool_create_agent", agent_id="cyd"))
     assert (error["code"], error["message"]) == ("VALIDATION_ERROR", problem)
     assert "from the stage" in ((await ended(await asend("bob"))).answer or "")

@@ -97,7 +97,7 @@ def test_a_machine_without_one_says_what_is_only_asked(
     monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None]
 ) -> None:
     monkeypatch.setattr(sandbox, "state", lambda: sandbox.SandboxState(False, "there is no bubblewrap"))
-    assert sandbox.in_words(RUNNER).startswith("only asked, not enforced: there is no bubblewrap.")
+    assert sandbox.describe_limits(RUNNER).startswith("only asked, not enforced: there is no bubblewrap.")
     sandbox.check(RUNNER)
     configure(pool_sandbox="required")
     with pytest.raises(NexusError) as refused:
@@ -146,7 +146,7 @@ def test_it_is_tried_before_a_server_takes_connections(
     monkeypatch.setattr(sandbox, "_state", None)
     admit()
     monkeypatch.setattr(subprocess, "run", starts)
-    assert sandbox.in_words(RUNNER)
+    assert sandbox.describe_limits(RUNNER)
 
 
 TRIALS = {

@@ -74,7 +74,7 @@ def store_fails(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def script(*failures: Failure | None) -> None:
         pending = list(failures)
 
-        def read(*arguments: Any) -> following.EventPage:
+        def read(*arguments: Any) -> following.LogPage:
             if pending and (kind := pending.pop(0)) is not None:
                 raise failing(kind)
             return really(*arguments)

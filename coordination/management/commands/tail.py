@@ -22,7 +22,7 @@ from django.db import DatabaseError, connection
 from coordination.errors import CoordinationCode
 from coordination.log import follow as log
 from coordination.log.emit import streams
-from coordination.log.follow import EventPage, Filters
+from coordination.log.follow import Filters, LogPage
 from coordination.log.selectors import newest_event_id
 from coordination.models import Event
 from coordination.routing import describe
@@ -49,7 +49,7 @@ class TailOptions:
     exclude: str | None = None  # the author whose lines are dropped
     inbox_only: bool = False
 
-    def read(self, cursor: int) -> EventPage:
+    def read(self, cursor: int) -> LogPage:
         """Return the next page after `cursor` of what the agent may see. The recipient of a message may see it."""
         caller = Caller("tail", agent_id=None if self.inbox_only else self.agent_id)
         try:

@@ -71,7 +71,7 @@ class Nexus3Import:
 
     def _agent(self, pk: str, session: Session, parent: PoolAgent | None) -> PoolAgent:
         content = self._source.content(session)
-        entries = list(_said(content))
+        entries = list(_entries(content))
         agent = PoolAgent.objects.create(
             pool_agent_id=pk,
             agent_id=session.agent_id,
@@ -131,7 +131,7 @@ def _id_of(session: Session) -> str:
     return f"pool_{max(int(session.created_at.timestamp() * 1000), 0):012x}7{digest[:19]}"
 
 
-def _said(content: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+def _entries(content: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
     """Yield the fields of a session's entries."""
     if isinstance(prompt := content.get("system_prompt"), str) and prompt:
         yield _entry(Role.SYSTEM, prompt, None, {})

@@ -161,7 +161,7 @@ def pool_cancel(p: Cancel, caller: Caller) -> Cancelled:
     return {"cancelled": True, "request_id": p.request_id}
 
 
-def _seen(caller: Caller, agent_id: str) -> PoolAgent:
+def _visible(caller: Caller, agent_id: str) -> PoolAgent:
     actor, agent = actor_of(caller), get(agent_id)  # in this order: who is no member learns no names
     check_authority(actor, agent, "look into")
     return agent
@@ -170,13 +170,13 @@ def _seen(caller: Caller, agent_id: str) -> PoolAgent:
 @operation(OfAgent, *COMMON, requires=(IN_POOL,), read_only=True)
 def pool_get_tokens(p: OfAgent, caller: Caller) -> TokensRow:
     """Return the tokens of an agent's context, by part, and how many are left."""
-    return contexts.tokens(_seen(caller, p.agent_id))
+    return contexts.tokens(_visible(caller, p.agent_id))
 
 
 @operation(OfAgent, *COMMON, requires=(IN_POOL,), read_only=True)
 def pool_get_context(p: OfAgent, caller: Caller) -> ContextRow:
     """Return the length of an agent's context, and how its last turn ended."""
-    return contexts.context(_seen(caller, p.agent_id))
+    return contexts.context(_visible(caller, p.agent_id))
 
 
 class GetMessages(OfAgent):
@@ -195,7 +195,7 @@ class PoolMessages(TypedDict):
 @operation(GetMessages, *COMMON, requires=(IN_POOL,), read_only=True)
 def pool_get_messages(p: GetMessages, caller: Caller) -> PoolMessages:
     """Return the messages in an agent's context, with their tool calls; fewer than limit if they are long."""
-    total, entries = contexts.messages(_seen(caller, p.agent_id), p.offset, p.limit)
+    total, entries = contexts.messages(_visible(caller, p.agent_id), p.offset, p.limit)
     rows = [message_row(entry, p.offset + number) for number, entry in enumerate(entries)]
     return {"agent_id": p.agent_id, "total": total, "offset": p.offset, "limit": p.limit, "messages": rows}
 
@@ -215,7 +215,7 @@ class ContextCompacted(TypedDict):
 @operation(Compact, *COMMON, requires=(IN_POOL,))
 def pool_compact(p: Compact, caller: Caller) -> ContextCompacted:
     """Replace what was said before the last turns with a summary."""
-    agent = _seen(caller, p.agent_id)
+    agent = _visible(caller, p.agent_id)
     if not p.force and not contexts.is_nearly_full(agent):
         return {"compacted": False, "reason": "nothing_to_compact"}
     done = transcript.compact(agent, actor_of(caller).name, contexts.runner_of(agent).available_tokens)

@@ -71,7 +71,7 @@ def finds(pattern: str, line: str) -> Match:
         return Match.YES
     if len(line) > LONGEST_LINE:
         return Match.MAYBE
-    words, named = plain_words(line), _named(line)
+    words, named = plain_words(line), _programs(line)
     program, found = (literal(pattern.split()[0]), Match.MAYBE) if wanted is None else (wanted.words[0], Match.YES)
     if program is None:
         return Match.MAYBE
@@ -104,7 +104,7 @@ def plain_words(line: str) -> list[str] | None:
 
 
 @lru_cache(maxsize=32)
-def _named(line: str) -> list[str]:
+def _programs(line: str) -> list[str]:
     """Return everything in a line that may be the name of a program, in its order."""
     return [text for text in BETWEEN.split(QUOTING.sub("", line)) if text]
 

@@ -162,7 +162,7 @@ class AgentStream:
             await _answer(send, 204, "")
             return
         await send({"type": "http.response.start", "status": 200, "headers": HEADERS})
-        await while_there(receive, _sent(follower, send))
+        await while_there(receive, _send_all(follower, send))
 
     async def _begun(self, scope: Any) -> Follower | None:
         """Return a follower at the requested position; None if nothing can come any more. Raises NexusError."""
@@ -186,7 +186,7 @@ class AgentStream:
         return None if over else Follower(who, start)
 
 
-async def _sent(follower: Follower, send: Any) -> None:
+async def _send_all(follower: Follower, send: Any) -> None:
     async for message in _messages(follower):
         await send({"type": "http.response.body", "body": message.encode(), "more_body": True})
     await send({"type": "http.response.body", "body": b""})

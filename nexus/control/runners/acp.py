@@ -267,7 +267,7 @@ def _signed_out(launch: Launch, offered: InitializeResponse, error: RequestError
     return SignedOut(
         f"{_name(launch)} wants a login: run `nexus runners login {runner.name}`, or let the runner's auth_method name "
         f"one of its methods and env_from what that needs. "
-        + secrets.cut(f"It offers {methods or 'none'}, and says: {in_words(error)}", QUOTED),
+        + secrets.cut(f"It offers {methods or 'none'}, and says: {describe_error(error)}", QUOTED),
         Fault(FaultKind.KEY),
     )
 
@@ -396,7 +396,7 @@ async def _why(error: Exception, launch: Launch, transport: BoundedLines, progra
     if transport.failed is not None:
         return f"{name} was stopped: {transport.failed}"
     if isinstance(error, RequestError):
-        return f"{name} answered with an error: {secrets.cut(in_words(error), QUOTED)}"
+        return f"{name} answered with an error: {secrets.cut(describe_error(error), QUOTED)}"
     if isinstance(error, ValidationError):
         return f"{name} answered what the protocol does not know"
     code = await program.end(grace=LEAVE_SECONDS)
@@ -413,7 +413,7 @@ def _fault(error: Exception) -> Fault | None:
     return None if kind is None else Fault(kind)
 
 
-def in_words(error: RequestError) -> str:
+def describe_error(error: RequestError) -> str:
     """Return an error as text, with its `data`, which often holds the reason."""
     data = error.data
     if isinstance(data, dict) and len(data) == 1 and isinstance(text := data.get("details", data.get("message")), str):

@@ -48,12 +48,12 @@ async def check(runner: Acp, *, say: Say) -> None:
     RunnerFailed, which says what is missing."""
     await asyncio.to_thread(sandbox.state)
     sandbox.check(runner)
-    say(f"sandbox: {sandbox.in_words(runner)}")
+    say(f"sandbox: {sandbox.describe_limits(runner)}")
     unset = [name for name in runner.variables if name not in os.environ]
     if unset:
         say(f"not set, of what env_from names: {', '.join(unset)}")
     try:
-        ended = await _taken(runner, say)
+        ended = await _take_turn(runner, say)
     except TimeoutError:
         missing = f"; it may need {', '.join(unset)}" if unset else ""
         raise RunnerFailed(f"it did not answer within {CHECK_SECONDS} s{missing}") from None
@@ -62,7 +62,7 @@ async def check(runner: Acp, *, say: Say) -> None:
     say(f"answer: {(ended.answer or '').strip()[: acp.QUOTED] or '(none)'}")
 
 
-async def _taken(runner: Acp, say: Say) -> Ended:
+async def _take_turn(runner: Acp, say: Say) -> Ended:
     """Take a turn in a new directory, in the sandbox if there is one. Raises TimeoutError."""
     state = sandbox.state()
     _check_program(runner, say)
@@ -114,7 +114,7 @@ async def login(runner: Acp, *, method: str | None, say: Say) -> None:
                 async with asyncio.timeout(SIGN_IN_SECONDS):
                     await connection.authenticate(wanted)
             except RequestError as error:
-                raise RunnerFailed(f"it did not sign in: {acp.in_words(error)}") from None
+                raise RunnerFailed(f"it did not sign in: {acp.describe_error(error)}") from None
             except TimeoutError:
                 raise RunnerFailed(f"nobody signed in within {SIGN_IN_SECONDS} s") from None
             say("signed in")

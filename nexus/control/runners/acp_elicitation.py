@@ -71,15 +71,15 @@ def _value(name: str, field: Any, text: str) -> Any:
             case "boolean" if text.lower() in YES | NO:
                 return text.lower() in YES
             case "array":
-                return [_chosen(field, part.strip()) for part in text.split(",")]
+                return [_choice(field, part.strip()) for part in text.split(",")]
             case "string":
-                return _chosen(field, text)
+                return _choice(field, text)
     except ValueError:
         pass
     raise NoAnswer(f"{name[:100]!r} takes no {text[:100]!r}")
 
 
-def _chosen(field: Any, text: str) -> str:
+def _choice(field: Any, text: str) -> str:
     """Return the value of a choice, which may be named by its title. Raises ValueError."""
     choices = _choices(field)
     if not choices or text in choices:

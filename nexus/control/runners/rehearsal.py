@@ -40,7 +40,7 @@ async def take(runner: Rehearsal, scene: Scene) -> Ended:
     """Play the first step that matches the message, or for each item that woke the agent the first that matches it."""
     said: list[str] = []
     made, halted = 0, False
-    for heard in await _heard(runner, scene):
+    for heard in await _inputs(runner, scene):
         step, names = _fitting(runner, heard)
         refused = ""
         for call in step.call:
@@ -57,12 +57,12 @@ async def take(runner: Rehearsal, scene: Scene) -> Ended:
         if step.fail is not None:
             raise RunnerFailed(step.fail)
         names["decision"] = decision.words or ("allowed" if decision.allowed else "refused")
-        said += [_filled(step.say, names), *([refused] if refused else [])]
+        said += [_fill(step.say, names), *([refused] if refused else [])]
     answer = " ".join((NOTE, "\n\n".join(said)))
     return Ended(TurnStatus.DONE, answer, iterations=made + 1, halted=halted, closing=Closing(answer))
 
 
-async def _heard(runner: Rehearsal, scene: Scene) -> list[Heard]:
+async def _inputs(runner: Rehearsal, scene: Scene) -> list[Heard]:
     """Return the turn's inputs. Only the needed part of the transcript is read, because it may be long."""
     woken_by: list[dict[str, Any]] = []
     so_far: list[str] = []
@@ -96,13 +96,13 @@ def _fitting(runner: Rehearsal, heard: Heard) -> tuple[ScriptStep, dict[str, str
     return ScriptStep(), {**heard.names}
 
 
-def _filled(value: Any, names: Mapping[str, str]) -> Any:
+def _fill(value: Any, names: Mapping[str, str]) -> Any:
     """Return a step's text or arguments with the placeholders replaced."""
     match value:
         case dict():
-            return {name: _filled(part, names) for name, part in value.items()}
+            return {name: _fill(part, names) for name, part in value.items()}
         case list():
-            return [_filled(part, names) for part in value]
+            return [_fill(part, names) for part in value]
         case str():
             return PLACEHOLDER.sub(lambda found: names.get(found[1], found[0]), value)
     return value
@@ -116,7 +116,7 @@ async def _called(scene: Scene, call_id: str, call: ScriptedCall, names: Mapping
         raise RunnerFailed(f"the script calls {call.operation}, and a rehearsal has {', '.join(sorted(FILE_TOOLS))}")
     if toolset != TOOLS and toolset not in TOOLSETS:
         raise RunnerFailed(f"the script calls {call.operation}, and there is no toolset {toolset}")
-    arguments = _filled(call.arguments, names)
+    arguments = _fill(call.arguments, names)
     made = {"id": call_id, "name": name if toolset == TOOLS else call.operation, "arguments": arguments}
     await scene.say(Role.ASSISTANT, "", meta={"tool_calls": [made]})
     if toolset == TOOLS:

@@ -82,7 +82,7 @@ def state() -> SandboxState:
 def _find_out() -> SandboxState:
     global _state
     try:
-        _state = _found()
+        _state = _try()
     except OSError as error:  # includes TimeoutError
         _state = SandboxState(True)
         log.warning("bubblewrap did not say whether it works here (%s); it is tried again.", error)
@@ -92,7 +92,7 @@ def _find_out() -> SandboxState:
     return _state
 
 
-def _found() -> SandboxState:
+def _try() -> SandboxState:
     """Try bubblewrap. Raises OSError if that could not be done now."""
     program = shutil.which(PROGRAM)
     if program is None:
@@ -116,7 +116,7 @@ def _tried(trial: list[str]) -> SandboxState:
     return SandboxState(True, bounds_memory=b"--size " in tried.output)
 
 
-def in_words(runner: Runner) -> str:
+def describe_limits(runner: Runner) -> str:
     """Return, for operators, what limits an agent with this runner besides Nexus's own checks."""
     if isinstance(runner, Rehearsal):
         return NOTHING

@@ -51,7 +51,7 @@ async def ensure(clone: Clone, agent: PoolAgent) -> None:
             finally:
                 await _on_thread(agent, partial(_remove, clone.directory, new))
         except (GitFailed, OSError) as error:
-            raise RunnerFailed(f"the agent's directory, {cwd}, could not be cloned: {_shown(str(error))}") from None
+            raise RunnerFailed(f"the agent's directory, {cwd}, could not be cloned: {_printable(str(error))}") from None
 
 
 def _begin(directory: str, cwd: str, mine: str, new: str) -> bool:
@@ -116,5 +116,5 @@ async def _on_thread(agent: PoolAgent, function: Callable[[], T]) -> T:
     return await uninterrupted(in_share(agent, function))
 
 
-def _shown(words: str) -> str:
+def _printable(words: str) -> str:
     return " ".join(CREDENTIALS.sub("***@", words).split())[-SAID:]

@@ -181,7 +181,7 @@ class RunningTurn:
         is the family that sent the turn, None stands for operators."""
         self.turn, self.sent_by = turn, sent_by
         self.owner = turn.agent.owner  # read here, where the store may be
-        self._runner = _named(turn.runner or turn.agent.runner)
+        self._runner = _runner(turn.runner or turn.agent.runner)
         self._reporter = DraftReporter(turn, report)
         self._running: asyncio.Task[Ended] | None = None
         self._reporting: asyncio.Task[None] | None = None
@@ -436,7 +436,7 @@ async def _module(kind: str) -> Any:
     return _modules[kind]
 
 
-def _named(runner: str) -> Runner | NexusError:
+def _runner(runner: str) -> Runner | NexusError:
     try:
         return runners().named(runner)
     except NexusError as error:

@@ -34,7 +34,7 @@ class ExclusiveRole:
         while await asyncio.to_thread(self.exclusive_lock.held):
             await asyncio.sleep(LOOK_SECONDS)
         await asyncio.to_thread(self.exclusive_lock.release)
-        exclusive_lock = await _taken(self.kind)
+        exclusive_lock = await _acquire(self.kind)
         if exclusive_lock is None:
             log.warning("The pool's lock was lost with the connection to the store, and another server took it.")
             return False
@@ -45,7 +45,7 @@ class ExclusiveRole:
 async def await_exclusive_role(kind: str, standing_by: str) -> ExclusiveRole:
     """Return once this process is the only one of its kind at the store; log `standing_by`, once, while another is."""
     waited = False
-    while (exclusive_lock := await _taken(kind)) is None:
+    while (exclusive_lock := await _acquire(kind)) is None:
         if not waited:
             log.warning(standing_by)
         waited = True
@@ -53,7 +53,7 @@ async def await_exclusive_role(kind: str, standing_by: str) -> ExclusiveRole:
     return ExclusiveRole(kind, exclusive_lock, waited)
 
 
-async def _taken(kind: str) -> ExclusiveLock | None:
+async def _acquire(kind: str) -> ExclusiveLock | None:
     """Return the lock of a kind; None while another process has it. Retries until the store answers, and says once why
     it does not."""
     said = False

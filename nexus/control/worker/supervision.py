@@ -31,7 +31,7 @@ from nexus.control.runners_file import runners
 from nexus.control.worker.store_access import await_exclusive_role, stored
 from nexus.core.background_work import Failures
 from nexus.core.clock import iso, now
-from nexus.core.config import CoreSettings, given
+from nexus.core.config import CoreSettings, explicit
 from nexus.core.domain import ANY, domain
 from nexus.core.instance import running
 from nexus.core.operations.errors import Code, NexusError
@@ -243,7 +243,7 @@ def _environment() -> dict[str, str]:
     """Return the settings of this process, resolved, and the variables that runners, traces, git and ssh need."""
     traced = (name for name in os.environ if name.startswith("OTEL_"))
     needed = (name for runner in runners().by_name.values() for name in runner.variables)
-    return own_environment(*needed, *traced, *LOGIN) | given() | {"NEXUS_CONTROL": "true"}
+    return own_environment(*needed, *traced, *LOGIN) | explicit() | {"NEXUS_CONTROL": "true"}
 
 
 async def _end_when_asked(since: int) -> None:

@@ -463,7 +463,7 @@ def _outcome(tree: Tree, commit: str) -> Outcome:
         state = "conflict"
     since = git.run("merge-base", target, commit, expect=(0, 1)).line or tree.base
     content = git.line("rev-parse", f"{commit}^{{tree}}")
-    return Outcome(state, since, content, target, [_shown(name) for name in conflicts])
+    return Outcome(state, since, content, target, [_printable(name) for name in conflicts])
 
 
 def _facts(tree: Tree, work: Work, outcome: Outcome, since: Sequence[str], unchanged: Sequence[str]) -> Survey:
@@ -584,14 +584,14 @@ def _losses(tree: Tree, work: Work) -> Losses:
         lost.append("more than can be listed")
     if len(refs.line.splitlines()) > MOST_REFS:
         lost.append(f"its branches and tags beside {MOST_REFS}")
-    return Losses([_shown(name) for name in changes], [_shown(name) for name in lost])
+    return Losses([_printable(name) for name in changes], [_printable(name) for name in lost])
 
 
 def _raw_names(said: GitResult) -> list[str]:
     return [name for name in os.fsdecode(said.output).split("\0") if name]
 
 
-def _shown(name: str) -> str:
+def _printable(name: str) -> str:
     return os.fsencode(name).decode(errors="replace")
 
 
@@ -719,7 +719,7 @@ def merge(tree: Tree, message: str) -> Merge:
             target = git.line("rev-parse", "HEAD^{commit}")
             content, conflicts = merged_tree(git, target, work.commit)
             if conflicts or not content:
-                return Merge(None, [_shown(name) for name in conflicts])
+                return Merge(None, [_printable(name) for name in conflicts])
             commit = git.line("commit-tree", "-p", target, "-p", work.commit, "-m", message, content)
             move(tree.source, commit, tree.branch)
             return Merge(commit, [])

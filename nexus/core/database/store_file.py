@@ -102,7 +102,7 @@ def moved_error() -> NexusError:
     )
 
 
-def moved(error: Exception) -> bool:
+def is_moved(error: Exception) -> bool:
     """Return whether an error is the one of `check`."""
     return isinstance(error, NexusError) and error.details.get("cause") == MOVED
 

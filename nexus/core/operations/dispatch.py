@@ -24,11 +24,11 @@ from nexus.core import waiting
 from nexus.core.apps import nexus_apps
 from nexus.core.cancellation import ClientDisconnected
 from nexus.core.database.store import commits, store, unless_busy, write
-from nexus.core.database.store_file import moved
+from nexus.core.database.store_file import is_moved
 from nexus.core.domain import domain
 from nexus.core.operations.caller import Caller, joined_as
 from nexus.core.operations.errors import Code, NexusError, invalid
-from nexus.core.operations.outside import placed, reach, reach_from_thread
+from nexus.core.operations.outside import reach, reach_from_thread, with_absolute_paths
 from nexus.core.operations.parameters import OfConnection, Params
 from nexus.core.operations.registry import Answer, Operation, Toolset
 from nexus.core.operations.replies import Body, Data, Outcome
@@ -63,7 +63,7 @@ def perform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str,
         operation = toolset.find(name)
         params = validated(operation, _in_our_words(operation, _completed(operation, caller, arguments)))
         if caller.cwd is not None:
-            params = placed(params, caller.cwd)
+            params = with_absolute_paths(params, caller.cwd)
         if caller.transport in PAGES or caller.cwd is not None or operation.own_transaction:
             params = reach_from_thread(params, caller.agent_id)
         data = _call(operation, params, caller)
@@ -186,7 +186,7 @@ async def _prepared(
         given = await waiting.in_thread(waiting.READERS, partial(_in_our_words, operation, given))
     params = validated(operation, given)
     if caller.cwd is not None:
-        params = placed(params, caller.cwd)
+        params = with_absolute_paths(params, caller.cwd)
     # A process of one agent holds up that agent only, and need not hurry past, unless it holds the store meanwhile, or
     # the event loop.
     if caller.transport != "stdio" or operation.own_transaction or operation.quick:
@@ -361,7 +361,9 @@ def documented(error: Exception) -> NexusError:
         return invalid("The client went away before this was done.")  # which nobody reads
     known = store().failure(error)  # the driver's own errors too: the watch for commits has no Django between
     if known is not None or isinstance(error, DatabaseError):
-        if known is None or not (known.details.get("retryable") or moved(known)):  # of a moved one the log tells once
+        if known is None or not (
+            known.details.get("retryable") or is_moved(known)
+        ):  # of a moved one the log tells once
             log.exception("the store failed", exc_info=error)
         return known or NexusError(Code.DB_ERROR, "The store failed; the server's log has the cause. Ask the operator.")
     log.exception("an operation failed unexpectedly", exc_info=error)

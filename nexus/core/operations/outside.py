@@ -80,7 +80,7 @@ class _Touch:
         return {self.name: Reached(self.value, self.touched.result())} if self.mark.resolves else {}
 
 
-def placed(params: Params, directory: str) -> Params:
+def with_absolute_paths(params: Params, directory: str) -> Params:
     """Return the parameters with relative paths made absolute below `directory`."""
     relative = {
         name: os.path.join(directory, value)

@@ -147,11 +147,11 @@ def _back(given: QueryDict) -> str:
 def speak(request: HttpRequest) -> HttpResponse:
     """Show the form; `?what=handoff`, `?to=agent` and `?reply=message` fill it."""
     if request.method != "POST":
-        workspace = switcher.chosen(request)
+        workspace = switcher.chosen_workspace(request)
         chosen = {"workspace": workspace.pk} if workspace else {}
         return _page(request, SpeakForm(initial={**chosen, **request.GET.dict()}))
     form = SpeakForm(request.POST)
-    sent = _sent(request, form) if form.is_valid() else None
+    sent = _send(request, form) if form.is_valid() else None
     return sent or _page(request, form)
 
 
@@ -159,7 +159,7 @@ def _page(request: HttpRequest, form: SpeakForm) -> HttpResponse:
     return render(request, "dashboard/speak.html", "Compose", form=form, identity=OPERATOR_AGENT)
 
 
-def _sent(request: HttpRequest, form: SpeakForm) -> HttpResponse | None:
+def _send(request: HttpRequest, form: SpeakForm) -> HttpResponse | None:
     """Send it and return a redirect to the page that shows it; None if it was refused."""
     _be_known(request)
     given = form.cleaned_data

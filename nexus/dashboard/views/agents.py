@@ -382,7 +382,7 @@ def _planned() -> Iterator[tuple[str, Doing]]:
             yield name, doing
 
 
-def counted(rows: list[AgentRow]) -> Mapping[str, int]:
+def count_states(rows: list[AgentRow]) -> Mapping[str, int]:
     """Count the agents that are stuck, at work, and free."""
     found = [row.standing for row in rows]
     return {

@@ -26,7 +26,7 @@ from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.contributions import Action, AttentionItem, AttentionKind
 from nexus.dashboard.forms import RosterFilters
-from nexus.dashboard.views.agents import AgentRow, counted, roster
+from nexus.dashboard.views.agents import AgentRow, count_states, roster
 from nexus.web.page import operator, render
 from nexus.web.templatetags.nexus import plain
 from nexus.web.theme import listed_pages
@@ -79,7 +79,7 @@ class Figure:
 
 def _glance(rows: list[AgentRow], workspace_id: str | None) -> list[tuple[str, list[Figure]]]:
     """Return the numbers of things, by kind."""
-    agents, inboxes = counted(rows), [row.inbox for row in rows]
+    agents, inboxes = count_states(rows), [row.inbox for row in rows]
     handoffs = handoffs_selectors.counts(LIVE, workspace_id=workspace_id)
     groups = {
         "Agents": [Figure(word, count, "agents", seldom=word == "away") for word, count in agents.items()],
@@ -165,7 +165,7 @@ class AttentionGroup:
 
 def attention(request: HttpRequest) -> TemplateResponse:
     """Show everything that needs an operator, grouped by kind; with `?workspace=` in one workspace."""
-    picture = Picture(now(), switcher.chosen(request))
+    picture = Picture(now(), switcher.chosen_workspace(request))
     return render(request, "dashboard/attention.html", "Needs a person", groups=needs(picture, MOST_OF_A_KIND))
 
 

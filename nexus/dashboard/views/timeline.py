@@ -93,7 +93,7 @@ def timeline(request: HttpRequest) -> TemplateResponse:
         chosen=filters.text("window") if live else None,
         ways=_ways(filters, window, live, moment),
         query=query,
-        kept=urlencode(_kept(filters)),
+        kept=urlencode(_filters(filters)),
         words=WORDS,
         inspected=inspected(filters, moment),
     )
@@ -141,10 +141,10 @@ def _window(filters: TimelineFilters, moment: datetime) -> tuple[bool, TimeWindo
 def _query(filters: TimelineFilters, **changed: str) -> str:
     """Return the query of another window, with the same filters and the chosen span."""
     beside = {name: filters.text(name) for name in ("span",) if filters.text(name)}
-    return urlencode({**_kept(filters), **changed, **beside})
+    return urlencode({**_filters(filters), **changed, **beside})
 
 
-def _kept(filters: TimelineFilters) -> dict[str, str]:
+def _filters(filters: TimelineFilters) -> dict[str, str]:
     """Return the filters, which apply to every window."""
     workspace = {"workspace": filters.chosen_workspace.workspace_id} if filters.chosen_workspace else {}
     return {**workspace, "agent": filters.text("agent")} if filters.text("agent") else workspace

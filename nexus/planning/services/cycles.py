@@ -69,7 +69,7 @@ def close(*, project_root: str, by: Actor, unfinished: bool = True) -> Closed:
             _check_finished(entries)
         later = by.later or _is_later(project.workspace_id, entries)
         version = {"extra": {VERSION: LATER}} if later else {}
-        made = _made(project, now(), {"plan": plan, "tasks": entries, **version}, later=later)
+        made = _build(project, now(), {"plan": plan, "tasks": entries, **version}, later=later)
         with suppress(_Changed), changing(project_root, by) as change:
             if change.imported or mirror.revision(project) != revision:
                 raise _Changed
@@ -119,11 +119,11 @@ def _check_finished(tasks: Sequence[TaskEntry]) -> None:
 def archive_plan(change: Change, plan: PlanDocument, by: Actor) -> None:
     """Append a plan without tasks to the history. Call it inside a change."""
     later = by.later or _is_later(change.project.workspace_id, ())
-    _, cycle = _made(change.project, change.moment, {"plan": plan, "tasks": []}, later=later)
+    _, cycle = _build(change.project, change.moment, {"plan": plan, "tasks": []}, later=later)
     _archive(change, cycle)
 
 
-def _made(
+def _build(
     project: ProjectDirectory, moment: datetime, what: Mapping[str, Any], *, later: bool
 ) -> tuple[CycleEntry, Cycle]:
     """Return a cycle of `what` (`plan` and `tasks`), as its file contains it and as its row."""

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     verb = VERBS[name] if is_hook else "push" if UNPUSHED in given else "commit"
     try:
         text = sys.stdin.buffer.read() if name == PRE_PUSH else None
-        if code := _kept(kept, given, text):
+        if code := _run_former_hook(kept, given, text):
             return code
         with time_limit(TIME_LIMIT_SECONDS):
             changed = _changes(name, text, given)
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
     return REFUSED
 
 
-def _kept(hook: str, given: Sequence[str], text: bytes | None) -> int:
+def _run_former_hook(hook: str, given: Sequence[str], text: bytes | None) -> int:
     """Return the exit code of the hook that was there before. It runs first, because it may change what is
     committed."""
     if not (hook and os.access(hook, os.X_OK)):

@@ -193,7 +193,7 @@ class Command(NexusCommand):
         except NexusError:  # no repository
             return []
         return [
-            Change(hook.file, _shown(hook.content), _shown(script))
+            Change(hook.file, _text_of(hook.content), _text_of(script))
             for hook, script in wanted.items()
             if hook.content != script
         ]
@@ -359,7 +359,7 @@ def _ask(command: Sequence[str], root: Path) -> Any:
     raise TimeoutError("it does not answer")
 
 
-def _shown(content: bytes | None) -> str | None:
+def _text_of(content: bytes | None) -> str | None:
     return None if content is None else content.decode(errors="replace")
 
 

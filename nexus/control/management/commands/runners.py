@@ -74,7 +74,7 @@ class Command(VerbsCommand):
                 "runner": name,
                 "kind": runner.kind,
                 "default": name == known.default,
-                "sandbox": sandbox.in_words(runner),
+                "sandbox": sandbox.describe_limits(runner),
             }
             for name, runner in known.by_name.items()
         ]

@@ -160,7 +160,7 @@ def readable(permissions: Permissions, path: str) -> str:
     real = resolved(permissions, path)
     if not rules.may_read(permissions, real):
         raise ToolRefused("cwd", f"{path} does not lie below the agent's directory, {permissions.cwd}.")
-    return _shown(permissions, real, path)
+    return _display_path(permissions, real, path)
 
 
 def writable(permissions: Permissions, path: str) -> str:
@@ -173,7 +173,7 @@ def writable(permissions: Permissions, path: str) -> str:
     if not rules.may_write(permissions, real):
         allowed = ", ".join(permissions.write_paths) or "nowhere"
         raise ToolRefused("write_paths", f"{path} may not be written; this agent writes below: {allowed}.")
-    return _shown(permissions, real, path)
+    return _display_path(permissions, real, path)
 
 
 @contextmanager
@@ -188,7 +188,7 @@ def failing(path: str) -> Iterator[None]:
         raise failed(f"{path}: {error.strerror or 'cannot be used'}.") from None
 
 
-def _shown(permissions: Permissions, real: str, path: str) -> str:
+def _display_path(permissions: Permissions, real: str, path: str) -> str:
     if protected_paths.is_hidden(real, permissions.cwd):
         raise ToolRefused("home", f"{path} is the hub's own, which no agent opens.")
     return real
