@@ -326,14 +326,14 @@ def survey(tree: Tree, unchanged: Sequence[str] = ()) -> Survey:
         with _at_work(tree), TemporaryDirectory(prefix="nexus-git-", ignore_cleanup_errors=True) as made:
             work = _in_place(tree, made)
             shown = replace(tree, borrowed=(made, *tree.borrowed))
-            return _facts(shown, work, Outcome("merged", tree.base, work.content), since, unchanged)
+            return _facts(shown, work, MergeForecast("merged", tree.base, work.content), since, unchanged)
     with _at_work(tree):
         work = _fetched(tree, f"Work of {tree.branch}")
     outcome = _outcome(tree, work.commit)
     return _facts(tree, work, outcome, [f"^{outcome.target}", f"^{tree.base}"], unchanged)
 
 
-class Work(NamedTuple):
+class CommittedWork(NamedTuple):
     """What a worktree holds: the commit that its HEAD is at, git's id of its content, and a commit of that, which is
     the same where nothing is uncommitted."""
 
@@ -342,7 +342,7 @@ class Work(NamedTuple):
     commit: str
 
 
-def _committed(git: Git, message: str) -> Work:
+def _committed(git: Git, message: str) -> CommittedWork:
     """Commit what a work tree holds, in its own repository and on no branch. Raises GitFailed."""
     ids = replace(git, copies_index=True).steps(
         step("rev-parse", "HEAD^{commit}", "HEAD^{tree}"),
@@ -360,7 +360,7 @@ def _committed(git: Git, message: str) -> Work:
     for each in (head, tree, content, commit):
         if format_of(each) != format_of(tree) or not set(each) <= set("0123456789abcdef"):
             raise GitFailed("git did not say which commit it holds")
-    return Work(head, content, head if content == tree else commit)
+    return CommittedWork(head, content, head if content == tree else commit)
 
 
 def _enclosed(tree: Tree) -> Git:
@@ -389,13 +389,13 @@ def _mode(path: str) -> int:
     return 0
 
 
-def _in_place(tree: Tree, made: str) -> Work:
+def _in_place(tree: Tree, made: str) -> CommittedWork:
     """Commit what a person's work tree holds, into the object directory `made`. Raises GitFailed."""
     git = replace(tree.source.reading(), writing=(made,), objects=made, borrowed=tree.borrowed)
     return _committed(git, "Facts")
 
 
-def _fetched(tree: Tree, message: str, *, moves: bool = False) -> Work:
+def _fetched(tree: Tree, message: str, *, moves: bool = False) -> CommittedWork:
     """Commit what a worktree holds, and fetch that into its origin. `moves`: its own branch and index move to it, too.
     Raises GitFailed."""
     git = _enclosed(tree)
@@ -439,7 +439,7 @@ def _fetch(tree: Tree, what: Sequence[str], shown: str = "") -> None:
             raise
 
 
-class Outcome(NamedTuple):
+class MergeForecast(NamedTuple):
     """What the target of a worktree will be: `content`, compared with the commit `since`. What cannot be merged is
     compared since the two parted."""
 
@@ -450,7 +450,7 @@ class Outcome(NamedTuple):
     conflicts: Sequence[str] = ()
 
 
-def _outcome(tree: Tree, commit: str) -> Outcome:
+def _outcome(tree: Tree, commit: str) -> MergeForecast:
     """Merge a commit in the origin onto its target, outside of every work tree. Raises GitFailed."""
     git = tree.source.reading()
     target = tree.source.head()
@@ -459,14 +459,16 @@ def _outcome(tree: Tree, commit: str) -> Outcome:
     else:
         content, conflicts = merged_tree(tree.source.git(), target, commit)
         if not conflicts:
-            return Outcome("merged", target, content or git.line("rev-parse", f"{target}^{{tree}}"), target)
+            return MergeForecast("merged", target, content or git.line("rev-parse", f"{target}^{{tree}}"), target)
         state = "conflict"
     since = git.run("merge-base", target, commit, expect=(0, 1)).line or tree.base
     content = git.line("rev-parse", f"{commit}^{{tree}}")
-    return Outcome(state, since, content, target, [_printable(name) for name in conflicts])
+    return MergeForecast(state, since, content, target, [_printable(name) for name in conflicts])
 
 
-def _facts(tree: Tree, work: Work, outcome: Outcome, since: Sequence[str], unchanged: Sequence[str]) -> Survey:
+def _facts(
+    tree: Tree, work: CommittedWork, outcome: MergeForecast, since: Sequence[str], unchanged: Sequence[str]
+) -> Survey:
     """Describe a change. Raises GitFailed.
 
     git reads the objects alone: a repository of ours has no configuration and no attributes of others, and a tree
@@ -517,7 +519,7 @@ def _facts(tree: Tree, work: Work, outcome: Outcome, since: Sequence[str], uncha
     )
 
 
-def _brought(tree: Tree, work: Work, outcome: Outcome) -> list[tuple[int, str]]:
+def _brought(tree: Tree, work: CommittedWork, outcome: MergeForecast) -> list[tuple[int, str]]:
     """Return how many commits of some work other agents' branches have, too. Raises GitFailed."""
     git = tree.source.writing()
     own = set(git.line("rev-list", f"--max-count={MOST_OWN}", work.commit, f"^{outcome.target}").split())
@@ -549,7 +551,7 @@ class Unsaved(GitFailed):
         self.field, self.names = field, list(names)
 
 
-def _losses(tree: Tree, work: Work) -> Losses:
+def _losses(tree: Tree, work: CommittedWork) -> Losses:
     """Return what the removal of a worktree would take. Raises GitFailed."""
     target = tree.source.head()
     log = ("log", f"--max-count={MOST_COMMITS}", "--no-show-signature", "--format=%h %s", "-z")
@@ -666,7 +668,7 @@ def _saved(tree: Tree, message: str, changes_too: bool, lost_too: bool) -> bool:
     return bool(found.changes)
 
 
-def _save(tree: Tree, work: Work) -> None:
+def _save(tree: Tree, work: CommittedWork) -> None:
     """Fetch all branches, tags and stashes of a worktree, and what is uncommitted, to refs of their own. Raises
     GitFailed."""
     git, kept = _enclosed(tree), f"{DISCARDED}/{tree.name}"
