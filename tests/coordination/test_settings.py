@@ -165,7 +165,7 @@ def test_an_older_reading_does_not_replace_a_newer_one(what: str, monkeypatch: p
     row = {"scope": LimitScope.AGENT, "name": "ann", **by}
     AgentLimits.objects.create(**row, values={"messages_per_minute": 5})
     monkeypatch.setattr(agent_limits, "_kept", {})
-    module, part = (stored, "_value") if what == "a setting" else (agent_limits, "Kept")
+    module, part = (stored, "_value") if what == "a setting" else (agent_limits, "StoredLimits")
     really, read, changed = getattr(module, part), threading.Event(), threading.Event()
 
     def slow(*given: Any) -> Any:

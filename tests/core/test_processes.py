@@ -19,7 +19,10 @@ from nexus.core import processes
 ROOT = Path(__file__).parents[2]
 STARTERS = {  # the module, and the programs that it starts by their file
     *("nexus/core/processes.py", "nexus/core/guardian.py"),
-    *("nexus/control/runners/programs/sandbox_init.py", "nexus/control/runners/programs/with_environment.py"),
+    *(
+        f"nexus/control/runners/programs/{name}.py"
+        for name in ("git_steps", "lfs_pointer", "sandbox_init", "with_environment")
+    ),
     "nexus/core/installation.py",  # starts nothing: it tells a person what to type
 }
 APART = {"tests", "benchmarks", "docs", "build"}  # not part of the product

@@ -207,6 +207,7 @@ def test_it_does_not_wait_for_a_migration_for_ever(
 
 
 @pytest.mark.sqlite
+@pytest.mark.usefixtures("committed")  # the connection is closed then, and may keep what it has not committed
 def test_a_row_whose_text_is_not_utf_8_is_damage(call: Call, refused: Call) -> None:
     call("agent_register", agent_id="ann")
     with connection.cursor() as cursor:
