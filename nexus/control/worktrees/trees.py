@@ -287,7 +287,7 @@ def _create(tree: Tree, commit: str) -> None:
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(content)
     git.steps(
-        *(step("config", name, value) for name, value in taken_over.items()),
+        *(step("config", name, value) for name, value in taken_over.items() if not value.startswith("-")),
         step("update-ref", f"refs/heads/{tree.branch}", commit),
         step("reset", "--quiet", "--hard"),
     )
