@@ -12,7 +12,7 @@ AGENT_BUS := $(VENV)/agent-bus
 # locks, what many do at once, and what wakes a wait. Of an app's rules its machine is here, which plays all statements.
 POSTGRES := $(NEXUS_TEST_SERVER)$(wildcard /usr/lib/postgresql/*/bin/initdb)$(shell command -v initdb)
 ON_POSTGRES := \
-	$(patsubst %,tests/inbox/test_%.py,lanes lanes_machine races search sending tokens triggers) \
+	$(patsubst %,tests/inbox/test_%.py,lifecycle lifecycle_machine races search sending tokens triggers) \
 	$(patsubst %,tests/topics/test_%.py,peers_machine search sync waiting) \
 	$(patsubst %,tests/handoffs/test_%.py,atomicity dependencies races search steering waiting) \
 	tests/handoffs/test_lifecycle_machine.py::test_it_behaves_as_the_naive_model_of_a_handoffs_life_does \
