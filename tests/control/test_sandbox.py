@@ -321,7 +321,8 @@ async def test_naming_a_program_shows_no_file_from_outside(tmp_path: Path) -> No
 def test_git_ends_with_the_process_that_called_it(tmp_path: Path) -> None:
     seconds = f"600.{secrets.randbelow(10**9)}"  # by which it is found
     place = str(tmp_path)
-    script = f"Git({place!r}, {place!r}, (), ({place!r},)).script('setsid sleep {seconds} & echo > began; wait', {{}})"
+    alias = f"alias.x=!setsid sleep {seconds} & echo > {place}/began; wait"
+    script = f"Git({place!r}, {place!r}, (), ({place!r},)).run('-c', {alias!r}, 'x')"
     environ = {**os.environ, "DJANGO_SETTINGS_MODULE": "nexus_site.settings", "NEXUS_HOME": f"{tmp_path}/home"}
     code = f"import django; django.setup()\nfrom nexus.control.runners.git import Git\n{script}"
     with subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environ) as hub:

@@ -72,7 +72,7 @@ SERVED = {"mcp", "mcp_types", "rest_framework", "channels", "starlette", "unfold
 )
 def test_it_starts_a_process_without_what_it_may_never_need(tmp_path: Path, command: str, left_out: set[str]) -> None:
     line = [sys.executable, "-X", "importtime", "manage.py", *command.split()]
-    ran = subprocess.run(line, cwd=ROOT, env=environment(tmp_path / "home"), capture_output=True, text=True)
+    ran = subprocess.run(line, cwd=ROOT, env=environment(tmp_path / "home"), input="", capture_output=True, text=True)
     imported = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}
     assert "pydantic" in imported, ran.stderr
     assert imported & left_out == set()

@@ -17,6 +17,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -132,6 +133,7 @@ class Git:
     protocols: str = "none"  # that it may use
     largest_file: int | None = None  # bytes of each file that it writes
     outlives: bool = False  # whether it works on when this process ends
+    moment: datetime | None = None  # that its commits are of, so that the same is made again
     seconds: float | None = None  # its time limit, if not SECONDS
 
     def settings(self) -> dict[str, str]:
@@ -264,6 +266,8 @@ class Git:
             env["GIT_OBJECT_DIRECTORY"] = self.objects
         if self.largest_file is not None:
             env[git_steps.LARGEST_FILE] = str(self.largest_file)
+        if self.moment is not None:
+            env |= dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), f"{int(self.moment.timestamp())} +0000")
         if self.copies_index:
             env |= {"GIT_INDEX_FILE": f"{scratch}/index", git_steps.INDEX: os.path.join(self.git_dir, "index")}
         return env

@@ -90,7 +90,7 @@ def queue(
         queued_at=moment,
     )
     try:
-        prepared = merging.prepare(tree.source, target, row.base, commit, _subject(row))
+        prepared = merging.prepare(tree.source, target, row.base, commit, _subject(row), moment)
         if prepared.commit is not None:
             entry.approved = prepared.commit
             merging.hold(tree.source, ref, prepared.commit)
@@ -266,7 +266,7 @@ def _merged(entry: WorktreeMerge) -> MergeResult:
         checks, why_none = approved(workspace_id_of(origin.top), origin.top)
         if checks:
             check_sandbox()  # first: each try leaves a commit in the origin
-        prepared = merging.prepare(origin, entry.target, row.base, entry.commit, _subject(row))
+        prepared = merging.prepare(origin, entry.target, row.base, entry.commit, _subject(row), entry.queued_at)
         if prepared.conflicts:
             _record(entry, onto=prepared.onto)
             count = len(prepared.conflicts)

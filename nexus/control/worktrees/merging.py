@@ -6,7 +6,8 @@ Each step can be repeated: it reads where the branch is, and moves it only from 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from typing_extensions import TypedDict
 
@@ -56,8 +57,11 @@ def follows(git: Git, later: str, earlier: str) -> bool:
     return git.run("merge-base", "--is-ancestor", earlier, later, expect=(0, 1)).code == 0
 
 
-def prepare(origin: Origin, branch: str, base: str, work: str, message: str) -> Prepared:
-    """Merge a commit onto the head of a branch, outside of every work tree. Raises GitFailed."""
+def prepare(origin: Origin, branch: str, base: str, work: str, message: str, moment: datetime) -> Prepared:
+    """Merge a commit onto the head of a branch, outside of every work tree. Raises GitFailed.
+
+    The commit is of `moment`, so that a second try makes the same: git may take the first one after a kill of the hub.
+    """
     git = origin.git()
     onto = git.commit_of(f"refs/heads/{branch}")
     if not onto:
@@ -76,7 +80,9 @@ def prepare(origin: Origin, branch: str, base: str, work: str, message: str) -> 
         )
     if not content:
         return Prepared(onto)
-    return Prepared(onto, git.line("commit-tree", "-p", onto, "-p", work, "-m", message, content))
+    return Prepared(
+        onto, replace(git, moment=moment).line("commit-tree", "-p", onto, "-p", work, "-m", message, content)
+    )
 
 
 def is_as_approved(origin: Origin, approved: str, commit: str) -> bool:

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
@@ -273,12 +273,11 @@ def _create(tree: Tree, commit: str) -> None:
         taken_over |= {each: settings[each] for end in PROMISOR if (each := f"{remote}.{end}") in settings}
         taken_over[f"{remote}.url"] = without_login(settings[f"{remote}.url"])
     taken_over |= {"user.name": who, "user.email": f"{who}@localhost", "core.repositoryformatversion": "1"}
-    excluded = (_read(source.common, EXCLUDE), _read("", seen.get("core.excludesfile", "")))
     git = Git(tree.path, tree.git_dir, (source.common, *tree.borrowed[1:]), (tree.path,), seconds=source.seconds)
     git.init(tree.branch, format_of(commit))
     for name, content in {
         os.path.join("objects", "info", "alternates"): "".join(f"{quoted(path)}\n" for path in tree.borrowed).encode(),
-        EXCLUDE: b"\n".join(filter(None, excluded)),
+        EXCLUDE: _excluded(tree, seen),
         SHALLOW: _read(source.common, SHALLOW),
         SPARSE: _read(source.git_dir, SPARSE),
     }.items():
@@ -291,6 +290,12 @@ def _create(tree: Tree, commit: str) -> None:
         step("update-ref", f"refs/heads/{tree.branch}", commit),
         step("reset", "--quiet", "--hard"),
     )
+
+
+def _excluded(tree: Tree, seen: Mapping[str, str]) -> bytes:
+    """Return what is ignored in a worktree's origin: by its own file, and by the operator's."""
+    found = (_read(tree.source.common, EXCLUDE), _read("", seen.get("core.excludesfile", "")))
+    return b"\n".join(filter(None, found))
 
 
 def without_login(address: str) -> str:
@@ -324,7 +329,7 @@ def survey(tree: Tree, unchanged: Sequence[str] = ()) -> Survey:
     if tree.origin == tree.path:
         since = [] if tree.base in EMPTY.values() else [f"^{tree.base}"]
         with _at_work(tree), TemporaryDirectory(prefix="nexus-git-", ignore_cleanup_errors=True) as made:
-            work = _in_place(tree, made)
+            work = _committed(tree, "Facts", made)
             shown = replace(tree, borrowed=(made, *tree.borrowed))
             return _facts(shown, work, MergeForecast("merged", tree.base, work.content), since, unchanged)
     with _at_work(tree):
@@ -342,25 +347,55 @@ class CommittedWork(NamedTuple):
     commit: str
 
 
-def _committed(git: Git, message: str) -> CommittedWork:
-    """Commit what a work tree holds, in its own repository and on no branch. Raises GitFailed."""
-    ids = replace(git, copies_index=True).steps(
-        step("rev-parse", "HEAD^{commit}", "HEAD^{tree}"),
-        Step(
-            ("ls-files", "-z", "--others", "--modified", "--exclude-standard"),
-            largest=RECORDS_BYTES,
-            most_bytes=MOST_BYTES,
-        ),
-        step("add", "--all", "--", "."),
+def _committed(tree: Tree, message: str, made: str = "") -> CommittedWork:
+    """Commit what a work tree holds, on no branch; its objects go into its own repository, or into the directory
+    `made`. Raises GitFailed."""
+    at = ("--work-tree", tree.path)
+    listed = (*at, "ls-files", "-z", "--others", "--modified", "--exclude-standard")
+    ids = replace(_apart(tree, made), copies_index=True).steps(
+        step("--git-dir", tree.git_dir, "rev-parse", "--verify", "--end-of-options", "HEAD^{commit}"),
+        step("--git-dir", tree.git_dir, "rev-parse", "--verify", "--end-of-options", "HEAD^{tree}"),
+        Step(listed, largest=RECORDS_BYTES, most_bytes=MOST_BYTES),
+        step(*at, "add", "--all", "--", "."),
         step("write-tree"),
-        step("commit-tree", "-p", "HEAD", "-m", message, 3),
+        step("commit-tree", "-p", 0, "-m", message, 4),
     )
-    head, tree = ids[0].line.split()
-    content, commit = ids[3].line, ids[4].line
-    for each in (head, tree, content, commit):
-        if format_of(each) != format_of(tree) or not set(each) <= set("0123456789abcdef"):
+    head, held, content, commit = (ids[number].line for number in (0, 1, 4, 5))
+    for each in (head, held, content, commit):
+        if format_of(each) != format_of(tree.base) or not set(each) <= set("0123456789abcdef"):
             raise GitFailed("git did not say which commit it holds")
-    return CommittedWork(head, content, head if content == tree else commit)
+    return CommittedWork(head, content, head if content == held else commit)
+
+
+def _apart(tree: Tree, made: str = "") -> Git:
+    """Return git on the files of a work tree in a repository of ours, so that no filter of its configuration runs.
+    Objects go into its own repository, or into the directory `made`. Raises GitFailed."""
+    own, seen = Path(tree.git_dir), operators_settings()
+    config = {**NEUTRAL, **seen, **_endings(tree), "core.excludesfile": str(own / EXCLUDE)}
+    if made:
+        config["core.excludesfile"] = os.path.join(made, "exclude")
+        Path(config["core.excludesfile"]).write_bytes(_excluded(tree, seen))
+    if stat.S_ISDIR(_mode(str(Path(tree.source.common if made else own, "lfs", "objects")))):
+        # What git-lfs has fetched is no change, as long as the pointer in HEAD is of it.
+        config["filter.lfs.clean"] = f"{shlex.join((sys.executable, '-I', '-S', lfs_pointer.__file__))} %f"
+    return Git(
+        *(tree.path, tree.git_dir),
+        reading=(tree.path, tree.source.common, *tree.borrowed) if made else tree.borrowed,
+        writing=(made or tree.path,),
+        config=config,
+        apart=format_of(tree.base),
+        objects=made or str(own / "objects"),
+        borrowed=tree.borrowed,
+        seconds=tree.source.seconds,
+    )
+
+
+def _endings(tree: Tree) -> dict[str, str]:
+    """Return how a person's own repository has line endings. Raises GitFailed."""
+    if tree.origin != tree.path:
+        return {}
+    settings = tree.source.settings()
+    return {name: settings[name] for name in ("core.autocrlf", "core.eol") if name in settings}
 
 
 def _enclosed(tree: Tree) -> Git:
@@ -371,16 +406,7 @@ def _enclosed(tree: Tree) -> Git:
         raise GitFailed(f"there is no repository in {tree.path}") from None
     if not stat.S_ISDIR(mode):
         raise GitFailed("its .git is not its own directory any more")
-    seen = operators_settings()
-    files = tuple(value for name, value in seen.items() if name == "core.excludesfile")
-    seconds = tree.source.seconds
-    git = Git(tree.path, tree.git_dir, tree.borrowed, (tree.path,), files, {**NEUTRAL, **seen}, seconds=seconds)
-    git = git.without_programs()
-    if stat.S_ISDIR(_mode(os.path.join(tree.git_dir, "lfs", "objects"))):
-        # What git-lfs has fetched is no change, as long as the pointer in HEAD is of it.
-        program = shlex.join((sys.executable, "-I", "-S", lfs_pointer.__file__))
-        git = replace(git, config={**git.config, "filter.lfs.clean": f"{program} %f"})
-    return git
+    return Git(tree.path, tree.git_dir, tree.borrowed, (tree.path,), seconds=tree.source.seconds)
 
 
 def _mode(path: str) -> int:
@@ -389,29 +415,21 @@ def _mode(path: str) -> int:
     return 0
 
 
-def _in_place(tree: Tree, made: str) -> CommittedWork:
-    """Commit what a person's work tree holds, into the object directory `made`. Raises GitFailed."""
-    git = replace(tree.source.reading(), writing=(made,), objects=made, borrowed=tree.borrowed)
-    return _committed(git, "Facts")
-
-
 def _fetched(tree: Tree, message: str, *, moves: bool = False) -> CommittedWork:
     """Commit what a worktree holds, and fetch that into its origin. `moves`: its own branch and index move to it, too.
     Raises GitFailed."""
     git = _enclosed(tree)
-    work = _committed(git, message)
+    work = _committed(tree, message)
     about = "--format=%(objectname) %(tree) %(parent)"
     known, *of = tree.source.writing().line("for-each-ref", about, tree.work_ref).split() or [""]
     if not moves and (known == work.commit or of == [work.content, work.head]):
         return work._replace(commit=known)
-    steps = [step("update-ref", WORK, work.commit)]
+    git.run("update-ref", WORK, work.commit)
     if moves and work.commit != work.head:
         # Its index follows, unless a git of the agent, at work or killed, left a lock: then it shows old changes.
-        steps += [
-            step("update-ref", "-m", message, "HEAD", work.commit, work.head),
-            step("reset", "--quiet", expect=ANY),
-        ]
-    git.steps(*steps)
+        git.without_programs().steps(
+            step("update-ref", "-m", message, "HEAD", work.commit, work.head), step("reset", "--quiet", expect=ANY)
+        )
     _fetch(tree, [f"+{WORK}:{tree.work_ref}"], WORK)
     if tree.source.writing().commit_of(tree.work_ref) != work.commit:
         raise Busy(BUSY)
@@ -649,7 +667,8 @@ def sweep(leaving: Path) -> None:
 def _saved(tree: Tree, message: str, changes_too: bool, lost_too: bool) -> bool:
     """Let refs of the origin keep a worktree's work; return whether there was any. Raises Unsaved."""
     try:
-        work = _committed(_enclosed(tree), message)
+        _enclosed(tree)
+        work = _committed(tree, message)
         found = _losses(tree, work)
     except (GitFailed, OSError) as error:
         if lost_too:
