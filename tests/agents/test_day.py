@@ -421,6 +421,7 @@ def test_a_run_killed_with_its_hub_goes_on_in_the_agent_s_own_session(
     Provider.asked.clear()
     hub = Hub(home, runners=runners)
     try:
+        until(lambda: hub.operate("pool_list_runs", which="needing_person")["runs"])  # once a worker has looked
         [lost] = hub.operate("pool_list_runs", which="needing_person")["runs"]
         again = hub.operate("pool_retry_run", run_id=lost["run_id"], content=play("back again"))["run_id"]
         until(lambda: hub.operate("pool_get_run", run_id=again)["outcome"] not in ("queued", "running"))

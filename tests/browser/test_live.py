@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
 
-from tests import warm
+from nexus_site import demo
 from tests.acceptance.hub import START_SECONDS, Hub, start
-from tests.acceptance.processes import environment
 from tests.browser import scene
 from tests.browser.conftest import Ids, live, watch
 from tests.browser.scene import Does
@@ -43,16 +42,10 @@ def say(do: Does, root: str, subject: str) -> None:
 
 def test_it_moves_while_the_demo_plays_on_the_hub(page: Page, hub: Hub, tmp_path: Path) -> None:
     watch(page, "/admin/board/")
-    said = tmp_path / "said"
-    with said.open("w") as output:
-        command = ["demo", "--rounds", "3", "--pause", "0.05", "--home", str(hub.home)]
-        demo = warm.Process(command, environment(hub.home), stdout=output.fileno(), stderr=subprocess.STDOUT)
-        try:
-            expect(page.get_by_role("region", name="Settled").locator("header .nx-badge")).to_have_text("3")
-        finally:
-            demo.terminate()  # what else it plays does not come to this page
-            demo.wait(START_SECONDS)
-    assert "Traceback" not in said.read_text()
+    with ThreadPoolExecutor(1) as beside:
+        playing = beside.submit(asyncio.run, demo.play(hub.url, str(tmp_path), 3, 0.05))
+        expect(page.get_by_role("region", name="Settled").locator("header .nx-badge")).to_have_text("3")
+        playing.result()
     page.goto("/admin/")
     minutes = page.locator(".nx-bars title").filter(has_text=re.compile(r"^[1-9]\d* messages?, [01] min ago"))
     expect(minutes).not_to_have_count(0)  # the last minute's, or the one's before where it ended meanwhile
