@@ -23,7 +23,7 @@ from nexus.control.events import emit_event
 from nexus.control.models import PoolAgent, PoolWorktree, Turn, TurnStatus, WorktreeState
 from nexus.control.permissions import rules
 from nexus.control.permissions.members import Actor, check_authority, refused
-from nexus.control.runners.git import GitFailed, Origin, origin_of
+from nexus.control.runners.git import GitFailed, origin_of
 from nexus.control.worktrees import trees
 from nexus.control.worktrees.trees import FOLDER, Merge, Survey, Tree
 from nexus.core.clock import now
@@ -266,12 +266,6 @@ def record_commits(row: PoolWorktree, survey: Survey) -> None:
 
 def emit(what: str, actor: Actor, row: PoolWorktree, moment: datetime, **payload: object) -> None:
     emit_event(f"worktree.{what}", actor.name, row.agent, moment, branch=row.branch, **payload)
-
-
-def origins() -> list[Origin]:
-    """Return the work trees on this machine that agents' worktrees merge into."""
-    found = {tree.origin: tree.source for tree in map(_of, _there())}
-    return [origin for origin in found.values() if Path(origin.top).is_dir()]
 
 
 def kept_ref(row: PoolWorktree) -> str:
