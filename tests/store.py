@@ -122,3 +122,6 @@ def broken(table: str, verb: str = "INSERT") -> Iterator[None]:
             cursor.execute(postgres_trigger("broken", f"BEFORE {verb} ON {table}", "RAISE EXCEPTION 'broken';"))
     yield
     drop_trigger("broken", table)
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("DROP FUNCTION broken()")  # else it is in the schema that later tests compare
