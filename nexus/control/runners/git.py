@@ -408,28 +408,21 @@ class Origin:
         index = foreign_files.status(os.path.join(self.git_dir, "index"))
         return SECONDS + (0 if index is None else index.st_size / INDEX_BYTES)
 
-    def settings(self) -> dict[str, str]:
-        """Return its configuration. Raises GitFailed."""
-        return Git(self.common, self.git_dir, (self.common, self.git_dir, *self.objects[1:])).settings()
-
     def git(self) -> Git:
         """Return git on its work tree, which git may change. Raises GitFailed."""
-        return self._on_files(self.objects[1:], (self.top, self.common))
-
-    def _on_files(self, reading: tuple[str, ...], writing: tuple[str, ...] = ()) -> Git:
         seen = operators_settings()
         files = (seen["core.excludesfile"],) if "core.excludesfile" in seen else ()
-        git = Git(self.top, self.git_dir, reading, writing, files, {**NEUTRAL, **seen}, seconds=self.seconds)
+        writing, config = (self.top, self.common), {**NEUTRAL, **seen}
+        git = Git(self.top, self.git_dir, self.objects[1:], writing, files, config, seconds=self.seconds)
         return git.without_programs()
 
     def head(self) -> str:
         """Return the commit of its work tree. Raises GitFailed."""
-        git = Git(self.common, self.git_dir, (self.common, *self.objects[1:]))
-        return git.line("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}")
+        return self.reading().line("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}")
 
     def reading(self) -> Git:
-        """Return git on its work tree, which git may not change. Raises GitFailed."""
-        return self._on_files((self.top, self.common, *self.objects[1:]))
+        """Return git on its objects, branches and configuration, which git may not change."""
+        return Git(self.common, self.git_dir, (self.common, *self.objects[1:]))
 
     def writing(self) -> Git:
         """Return git on its objects and branches."""

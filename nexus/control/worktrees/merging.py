@@ -71,14 +71,14 @@ def prepare(origin: Origin, branch: str, base: str, work: str, message: str, mom
             f"{branch} was rewritten: it does not have {base[:12]} any more, where the work began, and a merge would "
             "bring back what was removed; rebase the work"
         )
-    content, files = merged_tree(git, onto, work)
+    content, files, is_change = merged_tree(git, onto, work)
     if files:
         conflicts = [_conflict(git, content, name, onto, work) for name in files[:FILES]]
         rest = files[FILES:]
         return Prepared(
             onto, None, [*conflicts, *(MergeConflict(file=_text(name), hunk="", theirs=[]) for name in rest)]
         )
-    if not content:
+    if not is_change:
         return Prepared(onto)
     return Prepared(
         onto, replace(git, moment=moment).line("commit-tree", "-p", onto, "-p", work, "-m", message, content)
@@ -138,7 +138,7 @@ def fast_forward(origin: Origin, branch: str, onto: str, commit: str) -> None:
             raise BranchMoved(f"{branch} moved")
         try:
             if git.run("symbolic-ref", "--quiet", "HEAD", expect=(0, 1)).line == ref:
-                trees.move(origin, commit, branch)
+                trees.move(git, commit, branch)
             elif elsewhere := git.line("for-each-ref", "--format=%(worktreepath)", ref):
                 raise GitFailed(f"{branch} is checked out at {elsewhere}")
             else:

@@ -54,6 +54,7 @@ BASES = "refs/nexus/worktrees"  # in the origin: a ref of each worktree, which h
 FETCHED = "refs/nexus/work"  # the work of each, as it was fetched last
 DISCARDED = "refs/nexus/discarded"  # below it all refs of a worktree that was discarded
 WORK, STASHES = "refs/nexus/work", "refs/nexus/stash"  # in a worktree: its content, committed; each of its stashes
+ADDED = ("diff-tree", "-r", "-t", "-z", "--no-renames", "--name-only", "--diff-filter=A")
 MERGE = ("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z")
 REPOSITORY = ("HEAD", "objects", "refs", "commondir")  # what git takes a directory with the first for one by
 LFS = ".git/lfs/objects/"
@@ -265,7 +266,7 @@ def _new_branch(git: Git, wanted: str, base: str) -> str:
 
 def _create(tree: Tree, commit: str) -> None:
     """Create a clone at the worktree's path, with its branch at a commit. Raises GitFailed."""
-    source, settings = tree.source, tree.source.settings()
+    source, settings = tree.source, tree.source.reading().settings()
     who, seen = tree.branch.rpartition("/")[2], operators_settings()
     taken_over = {name: settings[name] for name in TAKEN_OVER if name in settings} | seen
     taken_over.pop("core.excludesfile", None)  # an agent does not see it, so its lines are copied
@@ -314,7 +315,7 @@ def in_place(directory: str, since: datetime) -> Tree:
     Raises NoRepository and GitFailed.
     """
     origin = origin_of(directory)
-    git = Git(origin.common, origin.git_dir, (origin.common, *origin.objects[1:]))
+    git = origin.reading()
     head = git.commit_of("HEAD")
     if not head:
         raise GitFailed("the repository has no commit yet")
@@ -394,7 +395,7 @@ def _endings(tree: Tree) -> dict[str, str]:
     """Return how a person's own repository has line endings. Raises GitFailed."""
     if tree.origin != tree.path:
         return {}
-    settings = tree.source.settings()
+    settings = tree.source.reading().settings()
     return {name: settings[name] for name in ("core.autocrlf", "core.eol") if name in settings}
 
 
@@ -421,7 +422,7 @@ def _fetched(tree: Tree, message: str, *, moves: bool = False) -> CommittedWork:
     git = _enclosed(tree)
     work = _committed(tree, message)
     about = "--format=%(objectname) %(tree) %(parent)"
-    known, *of = tree.source.writing().line("for-each-ref", about, tree.work_ref).split() or [""]
+    known, *of = tree.source.reading().line("for-each-ref", about, tree.work_ref).split() or [""]
     if not moves and (known == work.commit or of == [work.content, work.head]):
         return work._replace(commit=known)
     git.run("update-ref", WORK, work.commit)
@@ -430,15 +431,14 @@ def _fetched(tree: Tree, message: str, *, moves: bool = False) -> CommittedWork:
         git.without_programs().steps(
             step("update-ref", "-m", message, "HEAD", work.commit, work.head), step("reset", "--quiet", expect=ANY)
         )
-    _fetch(tree, [f"+{WORK}:{tree.work_ref}"], WORK)
-    if tree.source.writing().commit_of(tree.work_ref) != work.commit:
+    if _fetch(tree, [f"+{WORK}:{tree.work_ref}"], tree.work_ref, shown=WORK) != work.commit:
         raise Busy(BUSY)
     return work
 
 
-def _fetch(tree: Tree, what: Sequence[str], shown: str = "") -> None:
+def _fetch(tree: Tree, what: Sequence[str], ref: str, *, shown: str = "") -> str:
     """Let the origin fetch refs of a worktree from a `git upload-pack` in that worktree's sandbox, which shows
-    `shown` alone, or all. Raises GitFailed.
+    `shown` alone, or all; return the commit that the origin's `ref` has then. Raises GitFailed.
 
     Every object is checked, and that everything exists that the commits refer to.
     """
@@ -450,7 +450,12 @@ def _fetch(tree: Tree, what: Sequence[str], shown: str = "") -> None:
     with alone(tree.source.common), sends.serving(("git", "upload-pack", "--strict", tree.git_dir)) as (reads, writes):
         options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance")
         try:
-            takes.steps(step("fetch", *options, f"fd::{reads},{writes}", *what), fds=(reads, writes))
+            _, found = takes.steps(
+                step("fetch", *options, f"fd::{reads},{writes}", *what),
+                step("rev-parse", "--verify", f"{ref}^{{commit}}"),
+                fds=(reads, writes),
+            )
+            return found.line
         except GitFailed as error:
             if "index-pack" in str(error) and "fsck" not in str(error):
                 raise GitFailed(f"what it changed is over {PACK_BYTES} bytes, packed, or not whole") from None
@@ -471,17 +476,19 @@ class MergeForecast(NamedTuple):
 def _outcome(tree: Tree, commit: str) -> MergeForecast:
     """Merge a commit in the origin onto its target, outside of every work tree. Raises GitFailed."""
     git = tree.source.reading()
-    target = tree.source.head()
-    if git.run("merge-base", "--is-ancestor", tree.base, target, expect=(0, 1)).code:
-        state, conflicts = "rewritten", list[str]()
-    else:
-        content, conflicts = merged_tree(tree.source.git(), target, commit)
+    head, follows = git.steps(
+        step("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}"),
+        step("merge-base", "--is-ancestor", tree.base, 0, expect=(0, 1)),
+    )
+    target, state, conflicts = head.line, "rewritten", list[str]()
+    if follows.code == 0:
+        content, conflicts, _ = merged_tree(tree.source.git(), target, commit)
         if not conflicts:
-            return MergeForecast("merged", target, content or git.line("rev-parse", f"{target}^{{tree}}"), target)
+            return MergeForecast("merged", target, content, target)
         state = "conflict"
-    since = git.run("merge-base", target, commit, expect=(0, 1)).line or tree.base
-    content = git.line("rev-parse", f"{commit}^{{tree}}")
-    return MergeForecast(state, since, content, target, [_printable(name) for name in conflicts])
+    parted, own = git.steps(step("merge-base", target, commit, expect=(0, 1)), step("rev-parse", f"{commit}^{{tree}}"))
+    names = [_printable(name) for name in conflicts]
+    return MergeForecast(state, parted.line or tree.base, own.line, target, names)
 
 
 def _facts(
@@ -539,18 +546,17 @@ def _facts(
 
 def _brought(tree: Tree, work: CommittedWork, outcome: MergeForecast) -> list[tuple[int, str]]:
     """Return how many commits of some work other agents' branches have, too. Raises GitFailed."""
-    git = tree.source.writing()
-    own = set(git.line("rev-list", f"--max-count={MOST_OWN}", work.commit, f"^{outcome.target}").split())
+    git, own = tree.source.reading(), ("rev-list", f"--max-count={MOST_OWN}", f"^{outcome.target}")
     listed = (f"--no-merged={outcome.target}", f"--count={MOST_OTHERS}", "--sort=-committerdate")
-    named = git.line("for-each-ref", *listed, "--format=%(refname)", "refs/heads/nexus/").splitlines()
-    others = [ref for ref in named if ref != f"refs/heads/{tree.branch}"]
-    said = (
-        git.steps(*(step("rev-list", f"--max-count={MOST_OWN}", ref, f"^{outcome.target}") for ref in others))
-        if own
-        else []
+    commits, named = git.steps(
+        step(*own, work.commit), step("for-each-ref", *listed, "--format=%(refname)", "refs/heads/nexus/")
     )
-    counts = [len(own & set(each.line.split())) for each in said]
-    return [(count, ref.removeprefix("refs/heads/")) for count, ref in zip(counts, others, strict=False) if count]
+    others = [ref for ref in named.line.splitlines() if ref != f"refs/heads/{tree.branch}"]
+    if not commits.line or not others:
+        return []
+    brought = set(commits.line.split())
+    counts = [len(brought & set(each.line.split())) for each in git.steps(*(step(*own, ref) for ref in others))]
+    return [(count, ref.removeprefix("refs/heads/")) for count, ref in zip(counts, others, strict=True) if count]
 
 
 @dataclass(frozen=True)
@@ -694,11 +700,11 @@ def _save(tree: Tree, work: CommittedWork) -> None:
     stashes = git.run("stash", "list", f"--max-count={MOST_REFS}", "--format=%H").line.splitlines()
     refs = {WORK: work.commit, **{f"{STASHES}/{number}": commit for number, commit in enumerate(stashes)}}
     git.steps(step("update-ref", "--stdin", input="".join(f"update {ref} {to}\n" for ref, to in refs.items()).encode()))
-    _fetch(
-        tree,
-        [f"+{WORK}:{kept}/work", *(f"+refs/{kind}/*:{kept}/{kind}/*" for kind in ("heads", "tags", "nexus/stash"))],
-    )
-    _check_directories(tree, tree.source.writing().commit_of(tree.kept_ref))
+    what = [
+        f"+{WORK}:{tree.kept_ref}",
+        *(f"+refs/{kind}/*:{kept}/{kind}/*" for kind in ("heads", "tags", "nexus/stash")),
+    ]
+    _check_directories(tree, _fetch(tree, what, tree.kept_ref))
 
 
 def _drop_branch(tree: Tree, is_kept: bool) -> None:
@@ -738,29 +744,30 @@ def merge(tree: Tree, message: str) -> Merge:
         with alone(tree.source.common):
             git = tree.source.git()
             target = git.line("rev-parse", "HEAD^{commit}")
-            content, conflicts = merged_tree(git, target, work.commit)
-            if conflicts or not content:
-                return Merge(None, [_printable(name) for name in conflicts])
-            commit = git.line("commit-tree", "-p", target, "-p", work.commit, "-m", message, content)
-            move(tree.source, commit, tree.branch)
+            merged = merged_tree(git, target, work.commit)
+            if merged.conflicts or not merged.is_change:
+                return Merge(None, [_printable(name) for name in merged.conflicts])
+            commit = git.line("commit-tree", "-p", target, "-p", work.commit, "-m", message, merged.content)
+            move(git, commit, tree.branch)
             return Merge(commit, [])
 
 
-def move(origin: Origin, commit: str, branch: str) -> None:
-    """Move the work tree of an origin, and the branch that it is on, to a commit that follows its own.
+def move(git: Git, commit: str, branch: str) -> None:
+    """Move a person's work tree, and the branch that it is on, to a commit that follows its own: the work of `branch`.
 
     git does it in a process of its own, which outlives the hub, and refuses if that would overwrite uncommitted
     changes. Raises Busy and GitFailed, and moves nothing then.
     """
-    git = replace(origin.git(), outlives=True, seconds=MOVE_SECONDS)
+    forward = ("merge", "--quiet", "--ff-only", "--no-autostash", "--no-overwrite-ignore", commit)
     try:
-        git.run("merge", "--quiet", "--ff-only", "--no-autostash", "--no-overwrite-ignore", commit)
+        replace(git, outlives=True, seconds=MOVE_SECONDS).run(*forward)
     except TookTooLong:
-        raise Busy(f"git still moves {origin.top}") from None
+        raise Busy(f"git still moves {git.work_tree}") from None
     except GitFailed as error:
-        if _is_younger(os.path.join(origin.git_dir, "index.lock")):
-            raise Busy(f"git is at work in {origin.top}") from None
-        raise GitFailed(f"{error}; commit or stash what is there, then `git -C {origin.top} merge {branch}`") from None
+        if _is_younger(os.path.join(git.git_dir, "index.lock")):
+            raise Busy(f"git is at work in {git.work_tree}") from None
+        what_helps = f"commit or stash what is there, then `git -C {git.work_tree} merge {branch}`"
+        raise GitFailed(f"{error}; {what_helps}") from None
 
 
 def _is_younger(lock: str) -> bool:
@@ -770,16 +777,22 @@ def _is_younger(lock: str) -> bool:
     return False
 
 
-def merged_tree(git: Git, onto: str, work: str) -> tuple[str, list[str]]:
-    """Merge a commit onto another, outside of every work tree. Return git's id of the tree, which is empty if the merge
-    changes nothing, and the files in conflict, whose names may hold surrogates. Raises GitFailed."""
-    said = git.run(*MERGE, onto, work, expect=(0, 1))
+class MergedTree(NamedTuple):
+    """A merge that no commit has yet: git's id of its content, the files in conflict, whose names may hold surrogates,
+    and whether it changes anything."""
+
+    content: str
+    conflicts: list[str]
+    is_change: bool
+
+
+def merged_tree(git: Git, onto: str, work: str) -> MergedTree:
+    """Merge a commit onto another, outside of every work tree. Raises GitFailed."""
+    said, held = git.steps(step(*MERGE, onto, work, expect=(0, 1)), step("rev-parse", f"{onto}^{{tree}}"))
     content, *conflicts = [name.decode(errors="surrogateescape") for name in said.output.split(b"\0") if name]
     if said.code and not conflicts:
         raise GitFailed("git cannot merge it, and names no file in conflict")
-    if not conflicts and content == git.line("rev-parse", f"{onto}^{{tree}}"):
-        content = ""
-    return content, sorted(set(conflicts))
+    return MergedTree(content, sorted(set(conflicts)), content != held.line)
 
 
 def hand_in(tree: Tree, message: str, ref: str) -> str:
@@ -833,8 +846,9 @@ def _branch_moved(tree: Tree, commit: str, message: str) -> str:
     _check_directories(tree, commit)
     git, ref = tree.source.writing(), f"refs/heads/{tree.branch}"
     with alone(tree.source.common):
-        old = git.commit_of(ref)
-        if old and (place := git.line("for-each-ref", "--format=%(worktreepath)", ref)):
+        about = git.line("for-each-ref", "--format=%(objectname) %(worktreepath)", ref)
+        old, _, place = about.partition(" ")
+        if place:
             return f"{tree.branch} is checked out at {place}"
         if old and git.run("merge-base", "--is-ancestor", old, commit, expect=(0, 1)).code:
             return (
@@ -847,26 +861,16 @@ def _branch_moved(tree: Tree, commit: str, message: str) -> str:
 def _check_directories(tree: Tree, commit: str) -> None:
     """Check that no new directory of a commit is a repository to git, which then runs what its configuration says for
     anybody who works there. Raises GitFailed."""
-    git = tree.source.writing()
-    said = git.run(
-        "diff-tree",
-        "-r",
-        "-t",
-        "-z",
-        "--no-renames",
-        "--name-only",
-        "--diff-filter=A",
-        tree.base,
-        commit,
-        largest=RECORDS_BYTES,
-    )
+    git = tree.source.reading()
+    said = git.run(*ADDED, tree.base, commit, largest=RECORDS_BYTES)
     parts = [name.rpartition("/") for name in _raw_names(said)]
-    added = {directory for directory, _, name in parts if name in REPOSITORY}
-    added.discard("")
+    added = sorted({directory for directory, _, name in parts if directory and name in REPOSITORY})
     if said.cut or len(added) > MOST_DIRECTORIES:
         raise GitFailed("it has too many new files to look at them all")
-    listed = git.steps(*(step("ls-tree", "-z", "--name-only", commit, "--", f"{path}/") for path in sorted(added)))
-    for path, one in zip(sorted(added), listed, strict=True):
+    if not added:
+        return
+    listed = git.steps(*(step("ls-tree", "-z", "--name-only", commit, "--", f"{path}/") for path in added))
+    for path, one in zip(added, listed, strict=True):
         head, objects, refs, common = (f"{path}/{name}" in _raw_names(one) for name in REPOSITORY)
         if head and (common or (objects and refs)):
             raise GitFailed(f"it has a directory that git takes for a repository, {path!r}; rename its HEAD")
