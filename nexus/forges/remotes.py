@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from nexus.control.runners import git, sandbox
-from nexus.control.runners.git import NEUTRAL, PROTOCOLS, Git, GitFailed, step
+from nexus.control.runners.git import ANY_CODE, NEUTRAL, PROTOCOLS, Git, GitFailed, step
 from nexus.control.runners_file import is_remote
 from nexus.control.worktrees import trees
 from nexus.forges.protocol import ForgeError, NotThere, Watched
@@ -71,13 +71,13 @@ def _compared(origin: git.Origin, remote: str, ref: str, format: str, heads: Seq
     would change nothing. Raises GitFailed."""
     listed = ("for-each-ref", f"--count={MAX_KNOWN}", "--sort=-committerdate", "--format=%(objectname)")
     known = set(origin.writing().line(*listed).split())
-    new, any_code = "refs/watched", tuple(range(256))
+    new = "refs/watched"
     said = _git(origin, remote, format).steps(
         *(step("update-ref", f"refs/known/{each}", each) for each in known),
         step("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", remote, f"+{ref}:{new}"),
         step("rev-parse", f"{new}^{{commit}}", f"{new}^{{tree}}"),
-        *(step("merge-base", "--is-ancestor", head, new, expect=any_code) for head in heads),
-        *(step(*MERGE, new, head, expect=any_code) for head in heads),
+        *(step("merge-base", "--is-ancestor", head, new, expect=ANY_CODE) for head in heads),
+        *(step(*MERGE, new, head, expect=ANY_CODE) for head in heads),
     )[len(known) + 1 :]
     commit, content = said[0].line.split()
     is_in = dict(zip(heads, said[1:], strict=False))

@@ -102,7 +102,8 @@ def test_what_the_operator_ignores_everywhere_is_no_work(home: Path, source: Pat
 
 
 def test_line_endings_are_those_of_the_operator(home: Path, source: Path) -> None:
-    (home / ".gitconfig").write_text("[core]\n\tautocrlf = true\n")
+    (home / ".gitconfig").write_text("[include]\n\tpath = team.gitconfig\n")
+    (home / "team.gitconfig").write_text("[core]\n\tautocrlf = true\n")
     place = cloned(source)
     tree = trees.make(origin_of(str(place)), str(source.parent / "tree"), "smith")
     notes = Path(tree.path) / "notes.txt"

@@ -14,6 +14,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,8 @@ from nexus.core import foreign_files, processes
 
 SECONDS = 30  # time limit of one call
 INDEX_BYTES = 50_000  # of an index, for each of which it gets a second more: some 500 files
+ANY_CODE = tuple(range(256))  # for a step whose exit code is its answer, or does not matter
+KEPT_SECONDS = 10  # the operator's own settings are used again for so long, unless their files changed
 LARGEST = 1_000_000  # bytes of its answer that are read
 PRIVATE = "/tmp/nexus"  # noqa: S108 - in the sandbox's own memory
 UNREAD = "could not open directory"  # a warning: git goes on as if the directory were empty
@@ -70,7 +73,7 @@ class GitFailed(Exception):
 
 
 class TookTooLong(GitFailed):
-    """A git command did not end within SECONDS."""
+    """A git command did not end within its time."""
 
 
 @dataclass(frozen=True)
@@ -94,15 +97,21 @@ class Step(NamedTuple):
     """
 
     arguments: Sequence[str | int]
-    expect: tuple[int, ...] = (0,)
-    largest: int = LARGEST
-    input: bytes = b""
-    most_bytes: int | None = None
+    expect: tuple[int, ...]
+    largest: int
+    input: bytes
+    most_bytes: int | None
 
 
-def step(*arguments: str | int, expect: tuple[int, ...] = (0,), largest: int = LARGEST, input: bytes = b"") -> Step:
+def step(
+    *arguments: str | int,
+    expect: tuple[int, ...] = (0,),
+    largest: int = LARGEST,
+    input: bytes = b"",
+    most_bytes: int | None = None,
+) -> Step:
     """Return a git command of several in the same sandbox."""
-    return Step(arguments, expect, largest, input)
+    return Step(arguments, expect, largest, input, most_bytes)
 
 
 class Prepared(NamedTuple):
@@ -319,8 +328,9 @@ def operators_settings(*names: str) -> dict[str, str]:
     how."""
     home = Path.home()
     usual = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config", "git")
-    changed = [foreign_files.status(str(file)) for file in (home / ".gitconfig", usual / "config")]
-    settings = _settings(*(0 if about is None else about.st_mtime_ns for about in changed))
+    files = [foreign_files.status(str(file)) for file in (home / ".gitconfig", usual / "config")]
+    changed = tuple(0 if file is None else file.st_mtime_ns for file in files)
+    settings = _settings(str(home), changed, int(time.monotonic() // KEPT_SECONDS))
     found = {name: settings[name] for name in names or EYES if name in settings}
     if not names:
         ignored = Path(found.pop("core.excludesfile", usual / "ignore")).expanduser()
@@ -329,9 +339,9 @@ def operators_settings(*names: str) -> dict[str, str]:
 
 
 @lru_cache(maxsize=1)
-def _settings(*_changed_at: int) -> Mapping[str, str]:
+def _settings(_home: str, _changed: tuple[int, ...], _period: int) -> Mapping[str, str]:
     env = processes.environment("HOME", "XDG_CONFIG_HOME", LC_ALL="C")
-    command = ("git", "config", "--global", "--list", "-z")
+    command = ("git", "config", "--global", "--includes", "--list", "-z")
     try:
         said = processes.run(command, cwd=processes.NEUTRAL, env=env, seconds=SECONDS, largest=LARGEST).output
     except OSError:

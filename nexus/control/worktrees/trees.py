@@ -28,12 +28,12 @@ from typing import NamedTuple
 from nexus.control.permissions import protected_paths
 from nexus.control.permissions.rules import Permissions
 from nexus.control.runners.git import (
+    ANY_CODE,
     NEUTRAL,
     Git,
     GitFailed,
     GitResult,
     Origin,
-    Step,
     TookTooLong,
     format_of,
     operators_settings,
@@ -81,7 +81,6 @@ EMPTY = {  # the tree without files, by object format
 MOST_NAMED = 10  # files that a sentence names
 MOST_OTHERS = 100  # branches of other agents, the newest, that may have the same commits
 MOST_OWN = 10_000  # commits that are compared with those of others
-ANY = tuple(range(256))  # exit codes
 MOST_BRANCHES = 100  # numbers that are tried for one name
 MOST_DIRECTORIES = 1_000  # with a file named as in a repository, that are looked at
 LOCK_SECONDS, PATIENCE_SECONDS, LOOK_SECONDS = 15, 5, 0.05  # to wait for a repository, a worktree, between two tries
@@ -356,7 +355,7 @@ def _committed(tree: Tree, message: str, made: str = "") -> CommittedWork:
     ids = replace(_apart(tree, made), copies_index=True).steps(
         step("--git-dir", tree.git_dir, "rev-parse", "--verify", "--end-of-options", "HEAD^{commit}"),
         step("--git-dir", tree.git_dir, "rev-parse", "--verify", "--end-of-options", "HEAD^{tree}"),
-        Step(listed, largest=RECORDS_BYTES, most_bytes=MOST_BYTES),
+        step(*listed, largest=RECORDS_BYTES, most_bytes=MOST_BYTES),
         step(*at, "add", "--all", "--", "."),
         step("write-tree"),
         step("commit-tree", "-p", 0, "-m", message, 4),
@@ -429,7 +428,7 @@ def _fetched(tree: Tree, message: str, *, moves: bool = False) -> CommittedWork:
     if moves and work.commit != work.head:
         # Its index follows, unless a git of the agent, at work or killed, left a lock: then it shows old changes.
         git.without_programs().steps(
-            step("update-ref", "-m", message, "HEAD", work.commit, work.head), step("reset", "--quiet", expect=ANY)
+            step("update-ref", "-m", message, "HEAD", work.commit, work.head), step("reset", "--quiet", expect=ANY_CODE)
         )
     if _fetch(tree, [f"+{WORK}:{tree.work_ref}"], tree.work_ref, shown=WORK) != work.commit:
         raise Busy(BUSY)
