@@ -277,7 +277,7 @@ def _merged(entry: WorktreeMerge) -> MergeResult:
                 prepared.conflicts,
             )
         if prepared.commit is None:
-            if entry.result and merging.follows(origin.git(), prepared.onto, entry.result):
+            if entry.result and merging.follows(origin.reading(), prepared.onto, entry.result):
                 # A hub took it, and was killed before it recorded that.
                 return MergeResult(MergeState.MERGED, commit=entry.result)
             why = f"it would change nothing in {entry.target} any more; see `git diff {entry.target} {row.branch}`"

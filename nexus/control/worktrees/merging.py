@@ -46,7 +46,7 @@ class Prepared:
 
 def target(origin: Origin) -> str:
     """Return the branch that a work tree is on. Raises GitFailed."""
-    said = origin.git().run("symbolic-ref", "--quiet", "HEAD", expect=(0, 1)).line
+    said = origin.reading().run("symbolic-ref", "--quiet", "HEAD", expect=(0, 1)).line
     if not said.startswith("refs/heads/"):
         raise GitFailed(f"{origin.top} is on no branch; check out the branch to merge into")
     return said.removeprefix("refs/heads/")

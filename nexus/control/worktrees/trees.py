@@ -350,6 +350,8 @@ class CommittedWork(NamedTuple):
 def _committed(tree: Tree, message: str, made: str = "") -> CommittedWork:
     """Commit what a work tree holds, on no branch; its objects go into its own repository, or into the directory
     `made`. Raises GitFailed."""
+    if not made:
+        _check_own(tree)
     at = ("--work-tree", tree.path)
     listed = (*at, "ls-files", "-z", "--others", "--modified", "--exclude-standard")
     ids = replace(_apart(tree, made), copies_index=True).steps(
@@ -400,13 +402,18 @@ def _endings(tree: Tree) -> dict[str, str]:
 
 def _enclosed(tree: Tree) -> Git:
     """Return git in a worktree, in a sandbox with nothing else of the machine. Raises GitFailed."""
+    _check_own(tree)
+    return Git(tree.path, tree.git_dir, tree.borrowed, (tree.path,), seconds=tree.source.seconds)
+
+
+def _check_own(tree: Tree) -> None:
+    """Check that a worktree still has a repository of its own. Raises GitFailed."""
     try:
         mode = os.lstat(tree.git_dir).st_mode
     except OSError:
         raise GitFailed(f"there is no repository in {tree.path}") from None
     if not stat.S_ISDIR(mode):
         raise GitFailed("its .git is not its own directory any more")
-    return Git(tree.path, tree.git_dir, tree.borrowed, (tree.path,), seconds=tree.source.seconds)
 
 
 def _mode(path: str) -> int:
@@ -672,7 +679,6 @@ def sweep(leaving: Path) -> None:
 def _saved(tree: Tree, message: str, changes_too: bool, lost_too: bool) -> bool:
     """Let refs of the origin keep a worktree's work; return whether there was any. Raises Unsaved."""
     try:
-        _enclosed(tree)
         work = _committed(tree, message)
         found = _losses(tree, work)
     except (GitFailed, OSError) as error:
