@@ -126,7 +126,7 @@ def prune(days: int) -> dict[str, float]:
     keep_days = dict.fromkeys(("events", "read_deliveries"), (datetime.now(UTC) - first).days - days)
     rows, began = 0, time.monotonic()
     while gone := sum(
-        lane.deleted for lane in retention.prune(keep_days=keep_days, max_batches=BATCHES_A_CALL).values()
+        rule.deleted for rule in retention.prune(keep_days=keep_days, max_batches=BATCHES_A_CALL).values()
     ):
         rows += gone
     longest = max(pace.longest for pace in retention.paces.values())

@@ -34,7 +34,7 @@ class HubLost(Exception):
 def run_by_hub(home: Path, hello: Mapping[str, Any], *, answer_seconds: float | None) -> dict[str, Any]:
     """Return the hub's answer to the command in a hello. It has `answer_seconds` between two pieces of its answer.
 
-    Raises NoHub where no hub takes it, Lost, and OutOfTime inside a `time_limit`.
+    Raises NoHub where no hub takes it, HubLost, and OutOfTime inside a `time_limit`.
     """
     if serves_itself():
         raise NoHub

@@ -135,8 +135,8 @@ class Follower:
         """Yield each event in order, and None after a silence.
 
         `cursor` is the position after the items yielded before the current one: a client resumes there. Ends when
-        the server shuts down; a database server that is away for a while ends nothing. Raises Refused when the
-        caller may no longer follow.
+        the server shuts down; a database server that is away for a while ends nothing. Raises AccessDenied when
+        the caller may no longer follow.
         """
         async with waiter().park(self.filters.interest(self.agent_id)) as parked:
             while not waiter().closing:

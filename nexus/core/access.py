@@ -124,7 +124,7 @@ def identify(
 
     A key binds to its agent. Whoever presents the token of this run, or is logged in as a member of the staff, is
     an operator; so is a direct local request, while the server is bound to loopback and runs no programs but the
-    operator's own. With `key_required` (for `/mcp`) only a key counts. Raises Refused: 403 for a foreign Host or
+    operator's own. With `key_required` (for `/mcp`) only a key counts. Raises AccessDenied: 403 for a foreign Host or
     Origin, 401 for an unknown key or none. A long-lived connection calls this from time to time, with a name for
     its `connection` (see Caller), because keys are regenerated and deactivated, and logins end.
     """
@@ -188,7 +188,7 @@ async def aidentify(info: ConnectionInfo, *, transport: str) -> Caller:
 
 
 async def caller_of(request: HttpRequest, *, transport: str) -> Caller:
-    """Return the caller of a plain async Django view. Raises Refused."""
+    """Return the caller of a plain async Django view. Raises AccessDenied."""
     return await aidentify(ConnectionInfo.of_request(request, await request.auser()), transport=transport)
 
 
@@ -277,7 +277,7 @@ def check_place(info: ConnectionInfo) -> str:
     """Check the Host and the Origin of a request, and return the Host: a page of another site must not reach anything
     here.
 
-    Raises Refused.
+    Raises AccessDenied.
     """
     hosts = info.values("host")
     if len(hosts) != 1 or not validate_host(split_domain_port(hosts[0])[0], settings.ALLOWED_HOSTS):
@@ -312,7 +312,7 @@ def _sign_of_a_proxy(info: ConnectionInfo) -> str:
 
 
 def _bound_to(info: ConnectionInfo) -> tuple[str, str]:
-    """Return the agent whose key was presented, and the credential for it. Raises Refused."""
+    """Return the agent whose key was presented, and the credential for it. Raises AccessDenied."""
     key = min(info.keys) if len(info.keys) == 1 else ""
     credential = domain().credential_of_key(key)
     agent_id = domain().agent_of_credential(credential) if KEY.fullmatch(key) else None

@@ -19,7 +19,7 @@ class ClientDisconnected(Exception):
 
 @contextmanager
 def for_client(left: threading.Event) -> Iterator[None]:
-    """Let this thread commit no transaction that begins in the block once `left` is set; it raises Left instead."""
+    """Let this thread's commit of what begins in the block raise ClientDisconnected once `left` is set."""
     _thread.left = left
     try:
         yield
@@ -28,7 +28,7 @@ def for_client(left: threading.Event) -> Iterator[None]:
 
 
 def check_there() -> None:
-    """Raise Left if the client that this thread works for has disconnected."""
+    """Raise ClientDisconnected if the client that this thread works for has disconnected."""
     left: threading.Event | None = getattr(_thread, "left", None)
     if left is not None and left.is_set():
         raise ClientDisconnected

@@ -46,7 +46,7 @@ def observe_calls() -> None:
 
 
 def count_call(sender: Toolset, name: str, outcome: Outcome, seconds: float, **_: object) -> None:
-    """Count a call; a receiver of `runner.called`."""
+    """Count a call; a receiver of `dispatch.called`."""
     # `contents` does not import the operations
     known = name in sender.contents.operations or name in sender.operations
     operation = name if known else "unknown"  # a client must not make up label values

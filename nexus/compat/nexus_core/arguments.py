@@ -17,7 +17,7 @@ class InvalidArguments(Exception):
 
 
 def checked(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that a tool's schema names. Raises Refused."""
+    """Return the arguments that a tool's schema names. Raises InvalidArguments."""
     faults: list[str] = []
     found = _object(schema, arguments, "", faults)
     if faults:

@@ -258,7 +258,7 @@ def _lock(lane: str) -> IO[bytes] | None:
 
 
 def _merged(entry: WorktreeMerge) -> MergeResult:
-    """Merge, check and fast-forward to an entry; anew while its branch moves. Raises Lost and GitFailed."""
+    """Merge, check and fast-forward to an entry; anew while its branch moves. Raises ClaimLost and GitFailed."""
     row = PoolWorktree.objects.select_related("agent").get(pk=entry.worktree_id)
     origin = worktrees.own(row).source
     _clear(origin, entry)
@@ -309,7 +309,7 @@ def _subject(row: PoolWorktree) -> str:
 
 
 def _checked(entry: WorktreeMerge, origin: Origin, commit: str, checks: Mapping[str, Check]) -> str:
-    """Run the project's reviewed checks on what would be taken; return why one fails. Raises Lost and NotNow."""
+    """Run the project's reviewed checks on what would be taken; return why one fails. Raises ClaimLost and NotNow."""
     if not checks:
         return ""
     with trees.scratch(origin, commit, f"{entry.pk}-{entry.epoch}") as tree:
@@ -326,7 +326,7 @@ def _clear(origin: Origin, entry: WorktreeMerge) -> None:
 
 
 def _record(entry: WorktreeMerge, **changes: object) -> None:
-    """Store what a claim has come to. Raises Lost."""
+    """Store what a claim has come to. Raises ClaimLost."""
     with write():
         mine = WorktreeMerge.objects.filter(pk=entry.pk, epoch=entry.epoch, state=MergeState.RUNNING)
         if not mine.update(held_until=now() + HELD, **changes):

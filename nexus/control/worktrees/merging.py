@@ -129,7 +129,7 @@ def _text(name: str) -> str:
 def fast_forward(origin: Origin, branch: str, onto: str, commit: str) -> None:
     """Move a branch from `onto` to a commit that follows it, with the work tree of the origin if that is on it.
 
-    git refuses if that would overwrite uncommitted changes there. Raises Moved and GitFailed, and changes nothing then.
+    git refuses if that would overwrite uncommitted changes there. Raises BranchMoved and GitFailed before any change.
     """
     ref = f"refs/heads/{branch}"
     with alone(origin.common):

@@ -137,7 +137,7 @@ def check_sandbox() -> None:
 
 
 def verdict_on(run: AbstractCheckRun) -> CheckResults:
-    """Test all criteria of a result. Raises NotNow and Lost."""
+    """Test all criteria of a result. Raises NotNow and RunLost."""
     check_sandbox()
     if (agent := _worker_of(run)) is not None and agent.host is not None:
         raise NotNow(f"the work is on {agent.host}, where Nexus checks nothing")
@@ -178,7 +178,7 @@ def _tested(
     files: Sequence[str],
 ) -> list[CriterionResult]:
     """Run commands and look for files where a result is tested: of a worktree, in the merge that was `seen`. Raises
-    NotNow and Lost."""
+    NotNow and RunLost."""
     if location.row is None:
         permissions = Permissions(Preset.WORKER, location.directory, ())
         return _results(run, CheckLocation(permissions, location.directory), commands, files)

@@ -271,7 +271,7 @@ def _permit(caller: Caller, operation: Operation[Any], params: Params) -> Outcom
 
 
 def _check(caller: Caller, operation: Operation[Any], params: Params) -> None:
-    """Check identity and guards. Raises what `_check_identity` raises, and what a guard raises."""
+    """Check identity and requirements. Raises what `_check_identity` and the requirements raise."""
     _check_identity(caller, operation, params)
     for requirement in operation.requires:
         requirement.check(operation, params, caller)

@@ -23,7 +23,7 @@ Interested = Callable[[Any], bool]
 
 
 class Looking(NamedTuple):
-    """How the runner looks for a wait."""
+    """How the dispatch looks for a wait, and finishes its call."""
 
     # Returns what there is from a position on, and when time alone may change that; what is known while the store is
     # busy. Runs where a quick call runs, or on a thread.
