@@ -1,6 +1,6 @@
 """Retention: deletion of finished rows that are older than their window, one batch at a time. And emptying the store.
 
-Each app contributes the rules it owns, with finished rows only. What is in no rule is never deleted: messages,
+Each app declares its rules, which select finished rows only. What no rule selects is never deleted: messages,
 handoffs, tasks, channels, agents, workspaces, artifacts, open sessions, unacknowledged mail.
 """
 
@@ -37,7 +37,7 @@ from inbox import search
 log = logging.getLogger(__name__)
 
 BATCH = 500  # rows, in several transactions
-FIRST = 50  # rows of a process's first transaction in a rule
+FIRST = 50  # rows of a process's first transaction for a rule
 FEWEST = 10  # rows of a transaction: on a loaded machine one with fewer takes about as long
 LONGEST_SECONDS = 0.05  # of a transaction: other writers wait for it
 BATCHES_AT_ONCE = 4  # per rule, in a pass for which others wait
@@ -72,10 +72,10 @@ def rules() -> dict[str, RetentionRule]:
 
 @dataclass(frozen=True)
 class Pruned:
-    """The result of a pass in one rule: the number of rows older than `before` that it deleted, and `found`: those and
-    the remaining ones.
+    """What a pass did by one rule: the number of rows older than `before` that it deleted, and `found`: those and the
+    remaining ones.
 
-    The rest of a long rule is an estimate, but 0 only if nothing remains.
+    The number of remaining rows may be an estimate, but is 0 only if nothing remains.
     """
 
     keep_days: int
@@ -154,7 +154,7 @@ def _delete(rule: RetentionRule, before: datetime, max_batches: int | None, oper
 
 def _delete_batch(name: str, rows: QuerySet[Any], operator: str | None = None) -> int:
     """Delete up to BATCH rows and their dependents, in as many transactions as the pace requires; return the number of
-    rows of the rule."""
+    rows without the dependents."""
     if not rows.exists():
         return 0
     deleted = 0
@@ -172,7 +172,7 @@ def _delete_batch(name: str, rows: QuerySet[Any], operator: str | None = None) -
 
 
 def _delete_some(name: str, rows: QuerySet[Any], most: int, operator: str | None) -> tuple[int, int]:
-    """Delete in one transaction; return the number of rows of the rule, and of their dependents."""
+    """Delete in one transaction; return the number of rows, and of their dependents."""
     pace = paces.setdefault(name, Pace())
     room = pace.rows
     with write():  # each lets waiting writers go first
