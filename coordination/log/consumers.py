@@ -99,8 +99,8 @@ class EventsConsumer(Listener):
     """The event log over a WebSocket: `/ws/events/`.
 
     The query string takes the same as the server-sent events do. The server sends `{"type": "event", "cursor",
-    "event"}`, `heartbeat` after a silence, `error` for a message, because it takes none, and `closing` with a reason.
-    Each carries the cursor to resume from.
+    "event"}`, `heartbeat` after a silence, `error` if the client sends a message, and `closing` with a reason. Each
+    carries the cursor to resume from.
     """
 
     position_key = "cursor"
