@@ -360,11 +360,10 @@ def documented(error: Exception) -> NexusError:
     if isinstance(error, ClientDisconnected):
         return invalid("The client went away before this was done.")  # which nobody reads
     known = store().failure(error)  # the driver's own errors too: the watch for commits has no Django between
+    if known is not None and (known.details.get("retryable") or is_moved(known)):
+        return known  # a call may simply be sent again, and the log has said already that the store moved
     if known is not None or isinstance(error, DatabaseError):
-        if known is None or not (
-            known.details.get("retryable") or is_moved(known)
-        ):  # of a moved one the log tells once
-            log.exception("the store failed", exc_info=error)
+        log.exception("the store failed", exc_info=error)
         return known or NexusError(Code.DB_ERROR, "The store failed; the server's log has the cause. Ask the operator.")
     log.exception("an operation failed unexpectedly", exc_info=error)
     return NexusError(
