@@ -251,7 +251,7 @@ def send(*, agent_id: str, worktree_id: str | None, operator: str) -> tuple[Pool
             raise NexusError(Code.INVALID_TRANSITION, f"No comment on {row.branch} waits to be sent.{_last_round(row)}")
         if row.merges.open().exists():
             raise refusal("it is in the merge lane; withdraw it there first")
-        handoff = handoffs_of([row.agent]).get(row.agent.pk)
+        handoff = handoff_of(row)
         agent = _holder(row)
         moment, notes = now(), ""
         if handoff is not None and handoff.status == HandoffStatus.SUBMITTED and agent.pk == row.agent.pk:
