@@ -482,8 +482,8 @@ class ReviewScan(BackgroundWork["tuple[PoolWorktree, datetime]", "Survey | None"
     def queues(self) -> Sequence[str]:
         return [row.pk for row in _unread().order_by("pk") if Path(row.path).is_dir()]  # else elsewhere, or gone
 
-    def claim(self, lane: str) -> tuple[PoolWorktree, datetime] | None:
-        row = _unread().select_related("agent").filter(pk=lane).first()
+    def claim(self, queue: str) -> tuple[PoolWorktree, datetime] | None:
+        row = _unread().select_related("agent").filter(pk=queue).first()
         return None if row is None or not Path(row.path).is_dir() else (row, now())
 
     def act(self, item: tuple[PoolWorktree, datetime]) -> Survey | None:
