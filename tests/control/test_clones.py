@@ -107,6 +107,14 @@ async def test_no_template_and_no_hook_of_the_account_runs(shop: Path, below: Pa
     assert not (below / "ann" / ".git" / "hooks").exists()
 
 
+async def test_git_is_not_asked_on_the_loop_of_all_turns(
+    shop: Path, below: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clones, "operators_settings", lambda *_: asyncio.get_running_loop())
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        await ensure(entry(below, str(shop)))
+
+
 async def test_several_at_once_make_one(shop: Path, below: Path) -> None:
     await asyncio.gather(*(ensure(entry(below, str(shop))) for _ in range(3)))
     assert names(below) == ["ann"]

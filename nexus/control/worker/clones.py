@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 from nexus.control.models import PoolAgent
 from nexus.control.runners import processes
 from nexus.control.runners.base import RunnerFailed, in_share
-from nexus.control.runners.git import NEUTRAL, PROTOCOLS, Git, GitFailed, login_files, operators_settings
+from nexus.control.runners.git import NEUTRAL, PROTOCOLS, Git, GitFailed, Prepared, login_files, operators_settings
 from nexus.control.runners_file import Clone
 from nexus.core import foreign_files
 from nexus.core.waiting import uninterrupted
@@ -66,8 +66,8 @@ def _begin(directory: str, cwd: str, mine: str, new: str) -> bool:
     return True
 
 
-async def _clone(clone: Clone, agent: PoolAgent, new: str) -> None:
-    """Clone into a new directory. Raises GitFailed."""
+def _prepare(clone: Clone, new: str) -> Prepared:
+    """Return how to clone into a new directory. Reads the operator's files. Raises GitFailed."""
     is_path = clone.git.startswith("/")
     config = {name: value for name, value in NEUTRAL.items() if not name.startswith("protocol.")}
     del config["core.sshCommand"]
@@ -83,7 +83,12 @@ async def _clone(clone: Clone, agent: PoolAgent, new: str) -> None:
     options = ("--quiet", "--template=", "--no-local", "--no-recurse-submodules", *branch)
     ssh = f"{operators_settings('core.sshcommand').get('core.sshcommand', 'ssh')} -o BatchMode=yes"
     command = ("git", "clone", *options, "--", clone.git, ".")
-    prepared = await _on_thread(agent, partial(git.prepared, command, {"GIT_SSH_COMMAND": ssh}, new))
+    return git.prepared(command, {"GIT_SSH_COMMAND": ssh}, new)
+
+
+async def _clone(clone: Clone, agent: PoolAgent, new: str) -> None:
+    """Clone into a new directory. Raises GitFailed."""
+    prepared = await _on_thread(agent, partial(_prepare, clone, new))
     try:
         async with (
             asyncio.timeout(clone.seconds),
