@@ -174,34 +174,25 @@ def answer_question(
             raise invalid("This is a question, which is answered in words; nothing is asked to be allowed.")
         if verdict is AnswerKind.ALWAYS and not question.patterns:
             raise invalid("No rule can hold for this: it is too long, or not one line. Allow it once.")
-        if not _give(question, verdict=verdict, words=words, scope=scope, operator=operator, moment=moment):
+        changed = Question.objects.waiting(moment).filter(pk=question.pk).update(
+            status=STATUS[verdict],
+            always=verdict is AnswerKind.ALWAYS,
+            words=words,
+            answered_by=operator,
+            ended_at=moment,
+        )  # fmt: skip
+        question.refresh_from_db()
+        if not changed:
             raise _over(question)
-        return question
-
-
-def _give(
-    question: Question, *, verdict: AnswerKind, words: str | None, scope: str, operator: str, moment: datetime
-) -> bool:
-    """Store the answer if the question still waits for one."""
-    changed = Question.objects.waiting(moment).filter(pk=question.pk).update(
-        status=STATUS[verdict],
-        always=verdict is AnswerKind.ALWAYS,
-        words=words,
-        answered_by=operator,
-        ended_at=moment,
-    )  # fmt: skip
-    question.refresh_from_db()
-    if not changed:
-        return False
-    if question.always:
-        operator_rules.allow_always(question, scope, operator, moment)
-    payload = {"operator": operator, "status": question.status}
-    if question.status == QuestionStatus.ALLOWED:
-        payload["scope"] = "always" if question.always else "once"
-    if words is not None:
-        payload["words"] = words[:QUOTED]
-    emit_question_event("question.answered", None, question, moment, **payload)
-    return True
+        if question.always:
+            operator_rules.allow_always(question, scope, operator, moment)
+        payload = {"operator": operator, "status": question.status}
+        if question.status == QuestionStatus.ALLOWED:
+            payload["scope"] = "always" if question.always else "once"
+        if words is not None:
+            payload["words"] = words[:QUOTED]
+        emit_question_event("question.answered", None, question, moment, **payload)
+    return question
 
 
 def answer_late(*, question_id: str, words: str | None, operator: str) -> Question:
