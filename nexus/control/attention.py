@@ -505,9 +505,7 @@ def _titles(question_ids: Sequence[str]) -> dict[str, str]:
     return dict(Question.objects.filter(pk__in=question_ids).values_list("pk", "title"))
 
 
-def _verdict(
-    operation: str, label: str, done: str, asks: Mapping[str, str] = {}, *, undo: str = ""
-) -> Action:  # the default is never changed
+def _verdict(operation: str, label: str, done: str, asks: Mapping[str, str] = {}) -> Action:  # never changed
     return Action(
         operation,
         label,
@@ -517,7 +515,6 @@ def _verdict(
         _titles,
         asks,
         needed=list(asks),
-        undo=undo,
         toolset="control",
     )
 
