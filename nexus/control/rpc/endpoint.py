@@ -330,7 +330,7 @@ class RpcEndpoint:
 
     def follower(self, scope: Any, info: ConnectionInfo, connection: str) -> Caller:
         """Return the caller that follows an agent: by JSON-RPC's credentials, or without its header by the hub's.
-        Raises Refused."""
+        Raises AccessDenied."""
         if not info.values("authorization"):
             if info.keys:
                 _check_machine(scope)
@@ -348,7 +348,7 @@ def _is_from_here(scope: Any) -> bool:
 
 
 def _check_machine(scope: Any) -> None:
-    """Check that a request comes from this machine, unless a setting admits others. Raises Refused."""
+    """Check that a request comes from this machine, unless a setting admits others. Raises AccessDenied."""
     if not _is_from_here(scope) and not ControlSettings.current().rpc_beyond_loopback:
         raise AccessDenied(
             403, "JSON-RPC answers on the hub's machine only; its operator can set `rpc_beyond_loopback` for keys."
