@@ -41,10 +41,8 @@ from nexus.core.waiting import READERS, Interest, in_thread, waiter
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0  # seconds before a worker that died is started again
-START_SECONDS, HANG_SECONDS = (
-    300.0,
-    30.0,
-)  # until a worker's first sign of life, and without a later one: it is replaced
+START_SECONDS = 300.0  # for a worker's first sign of life
+HANG_SECONDS = 30.0  # without a further one, after which it is ended and replaced
 GRACE_SECONDS = 5.0  # for a worker to end, after the time for its turns
 LONGEST_LINE = 2**20  # bytes of a worker's report
 END_SECONDS = 5.0  # for the end of a machine to be stored; else it is lost a little later
