@@ -69,10 +69,10 @@ class Drafts:
 
     def hear(self, line: bytes) -> None:
         """Store a report of the worker (`nexus.control.worker.execution`): one piece, or that an agent has stopped
-        writing."""
+        writing. A sign of life names no agent, and nothing is stored."""
         try:
             agent = self._apply(json.loads(line))
-        except (ValueError, TypeError, KeyError):  # printed by the worker before stdout was for reports only
+        except (ValueError, TypeError, KeyError):  # that, or printed before stdout was for reports only
             return
         for wake in self._wakes.get(agent, ()):
             wake()

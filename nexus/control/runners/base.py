@@ -57,7 +57,7 @@ class Draft:
         self.begun = 0  # the number of restarts
         self.input_tokens = self.output_tokens = 0
         self.cached_tokens: int | None = None
-        self.cost: Cost | None = None  # as the agent says
+        self.cost: Cost | None = None  # as the agent says, or by known prices
         self.changed = asyncio.Event()
         self.signs = 0  # of life: what came from the agent or its model
         self.secrets: Secrets = NO_SECRETS
