@@ -180,7 +180,7 @@ class PoolAgent(models.Model):
 
     @property
     def owner(self) -> str:
-        """The pool_agent_id of the agent at the top of its family, which takes one share of what agents share. Reads
+        """The pool_agent_id of the topmost agent of its family. Limits that agents share count a family as one. Reads
         the agents above it once."""
         agent = self
         while agent.parent is not None:

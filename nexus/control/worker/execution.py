@@ -180,7 +180,7 @@ class RunningTurn:
         """Call it on a thread: the runner is read from its file, the agents above from the store. `sent_by`
         is the family that sent the turn, None stands for operators."""
         self.turn, self.sent_by = turn, sent_by
-        self.owner = turn.agent.owner  # read here, where the store may be
+        _ = turn.agent.owner  # reads the agents above, which the event loop must not do
         self._runner = _runner(turn.runner or turn.agent.runner)
         self._reporter = DraftReporter(turn, report)
         self._running: asyncio.Task[Ended] | None = None
