@@ -55,6 +55,19 @@ from tests.store import failing, plans
 Plays = Callable[[Take], None]
 
 
+def held(plays: Plays) -> tuple[asyncio.Queue[str], asyncio.Event]:
+    """Let turns last until the event; the queue has the agent of each that begins."""
+    begun, let_go = asyncio.Queue[str](), asyncio.Event()
+
+    async def take(runner: Any, scene: Scene) -> Ended:
+        begun.put_nowait(scene.agent.agent_id)
+        await let_go.wait()
+        return DONE
+
+    plays(take)
+    return begun, let_go
+
+
 async def test_it_takes_one_turn_of_an_agent_at_a_time_and_several_of_others(worker: Worker, plays: Plays) -> None:
     at_it: Counter[str] = Counter()
     both = asyncio.Event()
@@ -79,20 +92,14 @@ async def test_it_takes_one_turn_of_an_agent_at_a_time_and_several_of_others(wor
 
 
 async def test_it_claims_a_turn_as_it_is_sent_in_its_own_process(worker: Worker, plays: Plays) -> None:
-    begun, let_go = asyncio.Event(), asyncio.Event()
-
-    async def take(runner: Any, scene: Scene) -> Ended:
-        begun.set()
-        await let_go.wait()
-        return DONE
+    begun, let_go = held(plays)
 
     def sent_and_looked_at() -> list[str]:
         return [Turn.objects.get(pk=send("ann").pk).status for _ in range(2)]
 
-    plays(take)
     await acreate("bob")
     first = await asend("bob")
-    await begun.wait()  # it is at work
+    await begun.get()  # it is at work
     await acreate("ann")
     assert await in_thread(WRITERS, sent_and_looked_at) == ["running", "queued"], "the agent is at one by then"
     let_go.set()
@@ -207,13 +214,7 @@ async def test_what_a_turn_used_that_was_cut_off_is_counted(
 async def test_the_turns_of_an_agent_leave_a_place_for_those_of_others_and_of_operators(
     worker: Worker, plays: Plays
 ) -> None:
-    begun: asyncio.Queue[str] = asyncio.Queue()
-    let_go = asyncio.Event()
-
-    async def take(runner: Any, scene: Scene) -> Ended:
-        begun.put_nowait(scene.agent.agent_id)
-        await let_go.wait()
-        return DONE
+    begun, let_go = held(plays)
 
     def send_as(name: str, *children: str) -> list[str]:
         lead = create(name)
@@ -221,7 +222,6 @@ async def test_the_turns_of_an_agent_leave_a_place_for_those_of_others_and_of_op
             create(agent_id, parent_agent_id=name, preset="worker")
         return [send(agent_id, actor=Actor(name, lead)).pk for agent_id in children]
 
-    plays(take)
     await acreate("operators")
     sent = await in_thread(WRITERS, partial(send_as, "lead", "a", "b", "c", "d"))
     assert {await begun.get() for _ in range(2)} < {"a", "b", "c", "d"}
@@ -234,13 +234,7 @@ async def test_the_turns_of_an_agent_leave_a_place_for_those_of_others_and_of_op
 
 
 async def test_an_agent_gets_no_larger_share_of_the_turns_by_agents_below_it(worker: Worker, plays: Plays) -> None:
-    begun: asyncio.Queue[str] = asyncio.Queue()
-    let_go = asyncio.Event()
-
-    async def take(runner: Any, scene: Scene) -> Ended:
-        begun.put_nowait(scene.agent.agent_id)
-        await let_go.wait()
-        return DONE
+    begun, let_go = held(plays)
 
     def mail(sender: str, to: str) -> str:
         return turns.send(ADMIN, to, content="go", request_id=None, source="mail", source_agent_id=sender).pk
@@ -251,7 +245,6 @@ async def test_an_agent_gets_no_larger_share_of_the_turns_by_agents_below_it(wor
             create(f"child-{name}", parent_agent_id="lead", preset="worker")
         return [mail(f"child-{name}", name) for name in "abc"]
 
-    plays(take)
     await acreate("a", "b", "c", "other")
     sent = await in_thread(WRITERS, mail_of_children)
     assert {await begun.get() for _ in range(2)} < {"a", "b", "c"}
