@@ -38,10 +38,8 @@ class Told:
     def __post_init__(self) -> None:
         writes = (f"{self.cwd}/out",) if self.preset is Preset.SANDBOXED else (self.cwd,)
         self.permissions = Permissions(self.preset, self.cwd, writes)
-        agent, turn = (
-            SimpleNamespace(pk="agent", owner="agent", permissions=self.permissions),
-            SimpleNamespace(pk="turn"),
-        )
+        agent = SimpleNamespace(pk="agent", owner="agent", permissions=self.permissions)
+        turn = SimpleNamespace(pk="turn")
         unused = cast(Any, None)
         scene = Scene(cast(Any, agent), cast(Any, turn), unused, self._say, self._ask, unused, rules=self._rules)
         self.client = PoolClient(scene, unused, 100)
