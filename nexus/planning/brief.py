@@ -61,7 +61,7 @@ def task(task: Task) -> str:
     blocks = [f"TASK: {line(task.title, BLOCK)}"]
     for name, text in (("CONTEXT", task.context), ("APPROACH", task.approach), ("ACCEPTANCE", task.acceptance)):
         if text:
-            blocks.append(f"{name}:\n{shorten(text, BLOCK, '(shorten: task_list shows all of it)')}")
+            blocks.append(f"{name}:\n{shorten(text, BLOCK, '(cut: task_list shows all of it)')}")
     return "\n".join(blocks)
 
 

@@ -331,8 +331,9 @@ def test_it_tells_a_subagent_its_task_in_the_form_that_consumers_share(lead: Ses
 @pytest.mark.parametrize("assignment", ["Please do task 2 now", "Task #2", "It is about: Mend"])
 def test_it_finds_the_task_that_a_subagent_was_given(lead: Session, assignment: str) -> None:
     lead.nexus.task("Other", owner="engineer")
-    lead.nexus.task("Mend")
-    assert lead.say(SPAWN, agent_type="engineer", agent_id="e1", assignment=assignment).context.startswith("TASK: Mend")
+    lead.nexus.task("Mend", approach="Slowly. " * 400)
+    told = lead.say(SPAWN, agent_type="engineer", agent_id="e1", assignment=assignment).context
+    assert told.startswith("TASK: Mend") and "(cut: task_list shows all of it)" in told
 
 
 def test_it_does_not_guess_which_of_several_tasks_a_subagent_has(lead: Session) -> None:
