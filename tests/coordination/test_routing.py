@@ -32,7 +32,6 @@ JSON = st.recursive(
 WORDS = ["direct", "capability", "role", "broadcast", "mixed", "direct_with_fallback"]
 FIELDS = ("agent_id", "capability", "role", "rules", "fallback", "fallback_after_seconds", "preferred", "kind")
 ROLE = {"strategy": "role", "role": "r"}
-FIFTY = {"strategy": "mixed", "rules": [ROLE] * 50}
 LATER = {"strategy": "direct_with_fallback", "agent_id": "a", "fallback_after_seconds": 5, "fallback": ROLE}
 CREATED = datetime(2026, 3, 1, tzinfo=UTC)
 ALMOST = st.fixed_dictionaries(

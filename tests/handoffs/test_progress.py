@@ -17,7 +17,6 @@ from tests.conftest import OPERATOR, Call
 from tests.handoffs.conftest import TO_BOB, Clock, Offer, events_of, mail_of
 
 INSTANT = timedelta(microseconds=1)
-Denied = Callable[..., str]
 
 
 @pytest.fixture

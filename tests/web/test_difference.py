@@ -28,7 +28,6 @@ CONTENT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\
     ["diff --git a/x b/x", "-- a/x", "++ b/x", "@@ -1 +1 @@", "Binary files a and b differ", "new file mode 1", "<b>"]
 )
 FILES = st.lists(st.lists(st.tuples(st.sampled_from(" +-"), CONTENT), min_size=1, max_size=8), max_size=4)
-LINE = re.compile(r'<(ins|del|div) id="f1-(old|new)-(\d+)".*?<code>(.*?)\n</code>', re.DOTALL)
 TAGS = re.compile(r"<[^>]*>")
 
 
