@@ -108,15 +108,10 @@ def held_or_checked(workspace_id: str) -> list[Task]:
     return list(Task.objects.current(workspace_id).filter(named))
 
 
-def cycles(workspace_id: str | None, query: str | None) -> QuerySet[Cycle]:
+def cycles(workspace_id: str, query: str | None) -> QuerySet[Cycle]:
     """Return the cycles in history.json, oldest first; with a query, those that contain it anywhere, without regard to
-    case.
-
-    Without a workspace, those of all.
-    """
-    found = Cycle.objects.in_history().order_by("completed_at", "pk")
-    if workspace_id is not None:
-        found = found.filter(workspace_id=workspace_id).order_by("position", "pk")
+    case."""
+    found = Cycle.objects.in_history().filter(workspace_id=workspace_id).order_by("position", "pk")
     return found.filter(words__contains=query.lower()) if query else found
 
 
