@@ -36,9 +36,6 @@ SENTENCES = {
     "handoff.cancelled": Sentence("{actor} cancelled {handoff}[: {reason}]", "{count} handoffs cancelled"),
     "handoff.remarked": Sentence("{actor} came too late with {handoff}", "{count} results came too late"),
     "handoff.released": Sentence("{actor} took {handoff}[ from {claimed_by}][: {reason}]", "{count} handoffs released"),
-    "handoff.handed": Sentence(
-        "{actor} gave {handoff}[ of {former}] to {claimed_by}[: {reason}]", "{count} handoffs given on"
-    ),
     "handoff.restored": Sentence("{actor} gave {handoff} back[ to {claimed_by}]", "{count} releases taken back"),
     "handoff.reassigned": Sentence(
         "{actor} gave {handoff}[ of {claimed_by}] to {target}[: {reason}]", "{count} handoffs reassigned"

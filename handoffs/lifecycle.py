@@ -73,7 +73,6 @@ STEPS: Mapping[tuple[str, str], Transition] = {
     ("accept", "SUBMITTED"): Transition("COMPLETED", _verifier),
     ("return", "SUBMITTED"): Transition("CLAIMED", _verifier),
     **{("release", held): Transition("OPEN", _operator) for held in HELD},
-    **{("hand", held): Transition("CLAIMED", _operator) for held in HELD},
     **{("reassign", live): Transition("OPEN", _operator) for live in ("OPEN", *HELD)},
     **{("reoffer", ended): Transition(ended, _operator) for ended in ("REJECTED", "CANCELLED", "EXPIRED")},
 }

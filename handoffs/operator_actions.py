@@ -4,7 +4,7 @@ act at once, the second gets an error that the handoff changed meanwhile."""
 from __future__ import annotations
 
 from copy import copy
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from coordination.ids import new_id
@@ -12,10 +12,9 @@ from coordination.models import Event
 from coordination.routing import Strategy, describe
 from coordination.selectors import require_agent
 from coordination.services import workspaces
-from handoffs import leases, lifecycle, notices, progress, selectors
-from handoffs.models import HELD, Dependency, Handoff, HandoffStatus, in_quotes
+from handoffs import lifecycle, notices, progress, selectors
+from handoffs.models import HELD, Dependency, Handoff, in_quotes
 from handoffs.transitions import UNCLAIMED, By, changed_meanwhile, record, work
-from handoffs.verdicts import HANDOFFS
 from nexus.core.clock import now
 from nexus.core.database.prepared import insert
 from nexus.core.operations.caller import OPERATOR_AGENT
@@ -53,37 +52,6 @@ def reassign(*, handoff_id: str, agent_id: str, reason: str | None, operator: st
             _notify_holder(former, f"was given to {agent_id}", reason, moment)
         if not selectors.unfinished(handoff):
             notices.offered(handoff, moment)
-    return handoff
-
-
-def hand(*, handoff_id: str, agent_id: str, reason: str, operator: str) -> Handoff:
-    """Give a handoff that an agent holds or submitted to another holder, as a new claim; what the former holder says of
-    it from now on is stale. A submitted result stays as a remark. Nobody is notified: call it where both know.
-
-    Raises NOT_FOUND, INVALID_TRANSITION.
-    """
-    by = By(operator=operator)
-    with progress.on_handoff(handoff_id, by) as handoff:
-        moment = now()
-        if handoff.status == HandoffStatus.SUBMITTED:
-            HANDOFFS.send_back(handoff, by, reason, is_known=True)
-            handoff = selectors.get_handoff(handoff_id)
-        status, former = lifecycle.step("hand", handoff.status, OPERATOR), handoff.claimed_by
-        longest = leases.LONGEST if agent_id == OPERATOR_AGENT else leases.seconds(handoff.lease_seconds)
-        _update(
-            handoff,
-            status=status,
-            claimed_by=agent_id,
-            claimed_at=moment,
-            claim_epoch=handoff.claim_epoch + 1,
-            blocked_reason=None,
-            lease_expires_at=moment + timedelta(seconds=longest),
-            updated_at=moment,
-        )
-        about = {"claimed_by": agent_id, "former": former, "claim_epoch": handoff.claim_epoch, "operator": operator}
-        record(handoff, "handed", agent_id, moment, reason=reason, **about)  # its actor is the holder, as of a claim
-        if handoff.task_key is not None:
-            work().started(handoff.task_key, workspaces.directory_of(handoff.workspace), agent_id, moment)
     return handoff
 
 

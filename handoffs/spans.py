@@ -32,7 +32,6 @@ BEGINS: Mapping[str, Doing | None] = {
     "handoff.released": Doing.WAITING,  # by an operator
     "handoff.reassigned": Doing.WAITING,
     "handoff.restored": Doing.CLAIMED,  # to whom it was taken from
-    "handoff.handed": Doing.CLAIMED,  # by an operator, to another holder
     "handoff.timed_out": None,
     "handoff.accepted": None,
     "handoff.completed": None,
@@ -43,7 +42,7 @@ BEGINS: Mapping[str, Doing | None] = {
 BEFORE: Mapping[str, Doing | None] = {
     **dict.fromkeys(("handoff.started", "handoff.blocked", "handoff.submitted", "handoff.completed"), Doing.CLAIMED),
     **dict.fromkeys(("handoff.accepted", "handoff.returned"), Doing.CHECKING),
-    **dict.fromkeys(("handoff.expired", "handoff.released", "handoff.reassigned", "handoff.handed")),
+    **dict.fromkeys(("handoff.expired", "handoff.released", "handoff.reassigned")),
 }
 
 
@@ -94,7 +93,7 @@ def spans(steps: Iterable[HandoffEvent], lapsed: Mapping[str, datetime] | None =
             holders[step.handoff_id] = former.agent_id if former else None
         if former is not None:
             found.append(_ended(former, step.at, step.type))
-        if step.type in ("handoff.claimed", "handoff.handed"):
+        if step.type == "handoff.claimed":
             holders[step.handoff_id] = step.actor
         if (doing := BEGINS[step.type]) is not None:
             agent = holders[step.handoff_id] if doing in HELD else None

@@ -16,7 +16,6 @@ from nexus.control.models import MergeState, WorktreeMerge
 from nexus.control.runners.git import NEUTRAL, Git, GitFailed, Origin, TookTooLong, format_of, origin_of
 from nexus.control.worktrees import trees, worktrees
 from nexus.control.worktrees.trees import Tree
-from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.forges import remotes
 from nexus.forges.models import Forge, ForgeIssue, ForgeKind
 from nexus.forges.protocol import Busy, PushInterrupted
@@ -39,13 +38,8 @@ class PushFailed(Exception):
 
 
 def work_of(handoff: Handoff) -> Tree | None:
-    """Return the worktree of the agent that works on a handoff, or worked on it until a person took it over; None if it
-    has none."""
-    agent = handoff.claimed_by
-    if agent == OPERATOR_AGENT:
-        taken = Event.objects.filter(handoff_id=handoff.pk, type="handoff.handed").order_by("-event_id").first()
-        agent = taken.payload["former"] if taken and taken.payload["claim_epoch"] == handoff.claim_epoch else None
-    return worktrees.tree_of(agent) if agent else None
+    """Return the worktree of the agent that works on a handoff; None if it has none."""
+    return worktrees.tree_of(handoff.claimed_by) if handoff.claimed_by else None
 
 
 def approved(issue: ForgeIssue, tree: Tree | None) -> str | None:
@@ -63,8 +57,7 @@ def approved(issue: ForgeIssue, tree: Tree | None) -> str | None:
     if entry is None:
         return stored(issue.handoff)
     since = Event.objects.filter(handoff_id=issue.handoff_id, type="handoff.submitted", created_at__gt=entry.queued_at)
-    by_agent = since.exclude(actor_agent_id=OPERATOR_AGENT)  # who took it over approves it with the submission
-    return stored(issue.handoff) if by_agent.exists() else entry.commit
+    return stored(issue.handoff) if since.exists() else entry.commit
 
 
 def stored(handoff: Handoff) -> str | None:

@@ -75,7 +75,7 @@ class Desk(RuleBasedStateMachine):
     @precondition(is_there)
     @rule()
     def write(self) -> None:
-        """The agent, or the person who took over, goes on."""
+        """The agent, or a person in its directory, goes on."""
         self.count += 1
         Path(self.place, "work.txt").write_text(f"{self.row} {self.count}\n")
         self.content = self.git.content(worktrees.own(self.tree()))

@@ -350,7 +350,6 @@ ENDS = {
     "handoff.released": "when an operator released it",
     "handoff.reassigned": "when an operator gave it to another",
     "handoff.restored": "when its release was taken back",
-    "handoff.handed": "when an operator gave it to another holder",
     "handoff.timed_out": "when its deadline passed",
     "handoff.accepted": "when it was accepted",
     "handoff.completed": "when it was completed",
