@@ -2,7 +2,7 @@
 of the workspace, which all that it reads belongs to, and of the agent, whose limits and leases it reads.
 
 The steps between claim and completion are in `progress`, verdicts in `verdicts`, and what operators alone do in
-`steering`.
+`operator_actions`.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def hears(client: str, name: str | None, event: HarnessEvent) -> bool:
 
 
 def fields(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a payload that a Happening holds."""
+    """Return the fields of a payload that a HookEvent holds."""
     given = payload.get("tool_input")
     asked = given if isinstance(given, Mapping) else {}
     return {

@@ -149,7 +149,7 @@ class Delivery(NamedTuple):
 
 
 class Webhooks(BackgroundWork[Delivery, str | None]):
-    """Background work: a webhook is a lane. The outcome is the reason of a failure, or None."""
+    """Background work: a webhook is a queue. The outcome is the reason of a failure, or None."""
 
     name = "webhooks"
     threads = 8

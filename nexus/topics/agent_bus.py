@@ -279,7 +279,7 @@ def restore(
 
 
 def _check(topic: BusTopic, messages: Iterator[list[BusMessage]], progress: Callable[[int], None]) -> tuple[int, bool]:
-    """Return how many messages an archived topic has, and whether any of it is not here. Raises INVALID_ARGUMENT."""
+    """Return how many messages a topic has, and whether any of it is not here. Raises INVALID_ARGUMENT."""
     if (topic.status == "closed") is (topic.closed_at is None):
         raise argument(f"Nothing was imported: {topic.name!r} is {topic.status} at odds with its closed_at.")
     highest = found = known = 0
@@ -311,11 +311,11 @@ def _here(messages: Sequence[BusMessage]) -> dict[str, str]:
     return dict(TopicMessage.objects.filter(message_id__in=ids).values_list("message_id", "topic_id"))
 
 
-def _begin(archived: BusTopic) -> tuple[int, int]:
+def _begin(topic: BusTopic) -> tuple[int, int]:
     """Store a topic and its peers unless they are here; return how many of each were stored."""
-    own = {name: value for name, value in archived if name != "peers"}
+    own = {name: value for name, value in topic if name != "peers"}
     _, made = Topic.objects.get_or_create(topic_id=own.pop("topic_id"), defaults=own)
     if made:
-        peers = (Peer(topic_id=archived.topic_id, **dict(peer)) for peer in archived.peers)
+        peers = (Peer(topic_id=topic.topic_id, **dict(peer)) for peer in topic.peers)
         Peer.objects.bulk_create(peers, batch_size=AT_ONCE)
-    return int(made), len(archived.peers) if made else 0
+    return int(made), len(topic.peers) if made else 0

@@ -76,7 +76,7 @@ def find_messages(
 
 
 def slow(mode: str) -> bool:
-    """Return whether a search may take long: it may load a model, call a service, and compare every vector."""
+    """Return whether a search may take long: it may load a model, and compare every vector."""
     return mode != "fts" and source.is_enabled()
 
 
