@@ -51,11 +51,11 @@ def _following() -> frozenset[str]:
 
 
 def chosen_workspace(request: HttpRequest) -> Workspace | None:
-    """Return the chosen workspace: that of the URL, or the remembered one; None if it is every one. It is read once for
-    a request."""
+    """Return the chosen workspace: that of the URL, or the remembered one; None if it is every one. With a query, a
+    page that follows shows what its URL says, so the remembered one does not count. It is read once for a request."""
     if not hasattr(request, "chosen_workspace"):
-        in_url = "workspace" in request.GET and follows(request)
-        found = find_workspace(request.GET["workspace"] if in_url else request.COOKIES.get(COOKIE, ""))
+        by_url = bool(request.GET) and follows(request)
+        found = find_workspace(request.GET.get("workspace", "") if by_url else request.COOKIES.get(COOKIE, ""))
         request.chosen_workspace = found  # type: ignore[attr-defined]
     return request.chosen_workspace  # type: ignore[attr-defined, no-any-return]
 
