@@ -136,7 +136,7 @@ def withdraw(merge_id: str, by: str) -> WorktreeMerge:
             raise refusal(f"its entry {merge_id} is {entry.state}")
         PoolWorktree.objects.filter(pk=entry.worktree_id).update(approved="")
         worktrees.emit("withdrawn", Actor(by), entry.worktree, moment, merge_id=merge_id, into=entry.target)
-    entry.state, entry.ended_at = MergeState.WITHDRAWN, moment
+    entry.state, entry.ended_at, entry.needs_person = MergeState.WITHDRAWN, moment, False
     return entry
 
 
