@@ -128,7 +128,8 @@ class Rehearsal:
             if now > progress:
                 progress, moved_at = now, time.monotonic()
             stages = {task.number: task.stage for task in self.tasks}
-            assert time.monotonic() - moved_at < QUIET_SECONDS, f"nothing goes on: {stages}; refused: {self.refusals}"
+            still = time.monotonic() - moved_at >= QUIET_SECONDS
+            assert not still, f"nothing goes on: {stages}; refused: {self.refusals}; {self._unfinished()}"
             if killer is None and self.kills and progress >= self.kills[0].progress:
                 killer = threading.Thread(target=self._kill, args=(self.kills.pop(0).seconds,))
                 killer.start()
@@ -244,7 +245,10 @@ class Rehearsal:
         if any(comment["sent_at"] is None for comment in review["comments"]):
             self.call("control.pool_send_comments", agent_id=task.builder)
             return 5
-        self._approve(task, review)
+        if not (review["files"] or review["why_not"]):  # it was merged after all: see _approve
+            self.call("coordination.handoff_approve", handoff_id=task.handoff)
+        else:
+            self._approve(task, review)
         return 6
 
     def _review(self, task: Task) -> Row:
@@ -260,7 +264,8 @@ class Rehearsal:
         return 7
 
     def _approve(self, task: Task, review: Row) -> None:
-        """Approve work. What conflicts meanwhile goes back to its agent by way of the merge lane."""
+        """Approve work. What conflicts goes back to its agent by way of the merge lane; if that came back since
+        the look, and its agent mended it, it is merged there."""
         if review["why_not"]:
             self.call("control.pool_worktree_queue", agent_id=task.builder)
         else:
@@ -304,6 +309,17 @@ class Rehearsal:
         """Return whether a file of a branch has a line."""
         names = self.git("ls-tree", "-r", "--name-only", branch).splitlines()
         return any(line in self.git("show", f"{branch}:{name}").splitlines() for name in names)
+
+    def _unfinished(self) -> list[object]:
+        """Return what the hub says of each task that is not over, to find out why."""
+        told = list[object]()
+        for task in self.tasks:
+            if task.stage < OVER:
+                runs = self.call("control.pool_list_runs", agent_id=task.builder, limit=20)["runs"]
+                handoff = self.call("coordination.handoff_read", handoff_id=task.handoff)
+                merges = self.call("control.pool_list_merges", which="all", limit=100)["merges"]
+                told += [handoff, self._review(task), runs, [row for row in merges if row["agent_id"] == task.builder]]
+        return told
 
     def account(self) -> dict[str, tuple[int, int]]:
         """Return what should have come of it, and what git, the hub and the forge have."""

@@ -95,7 +95,9 @@ def queue(
             entry.approved = prepared.commit
             merging.hold(tree.source, ref, prepared.commit)
         elif not prepared.conflicts:
-            raise GitFailed(f"there is nothing to merge: it would change nothing in {target}")
+            raise GitFailed(
+                f"there is nothing to merge: it would change nothing in {target}; if it is a handoff's, accept that"
+            )
         content = trees.content_of(tree, prepared.commit or commit)
         if seen not in (None, content):
             raise changed_since(content)
