@@ -97,6 +97,15 @@ class ControlConfig(NexusAppConfig):
 
             members.check_ceiling(caller, operation, params)
 
+    def share_of(self, agent_id: str) -> str | None:
+        from nexus.control.config import ControlSettings
+
+        if not ControlSettings.current().control:
+            return None
+        from nexus.control.permissions import members
+
+        return members.owner_of(agent_id)
+
     def check_settings(self) -> None:
         from nexus.control.config import ControlSettings
 

@@ -81,6 +81,10 @@ class NexusAppConfig(AppConfig):
     def check_call(self, caller: Caller, operation: Operation[Any], params: Any) -> None:
         """Check a call, and each look of a wait, of who is no operator. Raises NexusError to refuse it."""
 
+    def share_of(self, agent_id: str) -> str | None:
+        """Return the name of the share in which an agent's calls count, if it has that with others. Reads the store."""
+        return None
+
     def check_settings(self) -> None:
         """Check settings that depend on those of other apps, before anything is written. Raises CONFIG_ERROR."""
 

@@ -144,39 +144,39 @@ class CallSlots:
 
 
 class AgentThreads:
-    """Threads for calls of agents: each agent has its share, and what it calls beyond that waits in its line. So what
-    never returns holds up its own agent alone."""
+    """Threads for calls of agents: each family of agents has its share, and what it calls beyond that waits in its
+    line. So what never returns holds up its own family alone."""
 
     def __init__(self, threads: int, share: int, name: str) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._share = share
         self._lines: defaultdict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = defaultdict(deque)
-        self._taken: Counter[str] = Counter()  # of an agent's share
+        self._taken: Counter[str] = Counter()  # of a share
         self._lock = threading.Lock()
 
-    def submit(self, agent: str, work: Callable[[], T]) -> Future[T]:
-        """Run `work` in an agent's share; while it waits in line, its future can be cancelled."""
+    def submit(self, of: str, work: Callable[[], T]) -> Future[T]:
+        """Run `work` in the share `of` a family; while it waits in line, its future can be cancelled."""
         given = Future[T]()
         with self._lock:
-            self._lines[agent].append((given, work))
-            if self._taken[agent] < self._share:
-                self._taken[agent] += 1
-                self._threads.submit(self._next, agent)
+            self._lines[of].append((given, work))
+            if self._taken[of] < self._share:
+                self._taken[of] += 1
+                self._threads.submit(self._next, of)
         return given
 
-    def _next(self, agent: str) -> None:
+    def _next(self, of: str) -> None:
         with self._lock:
-            if not self._lines[agent]:
-                del self._lines[agent]
-                _count_down(self._taken, agent)
+            if not self._lines[of]:
+                del self._lines[of]
+                _count_down(self._taken, of)
                 return
-            given, work = self._lines[agent].popleft()
+            given, work = self._lines[of].popleft()
         if given.set_running_or_notify_cancel():
             try:
                 given.set_result(work())
             except BaseException as error:
                 given.set_exception(error)
-        self._threads.submit(self._next, agent)  # behind the calls of other agents
+        self._threads.submit(self._next, of)  # behind the calls of others
 
 
 def _count_down(counter: Counter[str], caller: str) -> None:

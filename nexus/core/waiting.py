@@ -66,14 +66,14 @@ def writing_calls() -> ThreadPoolExecutor:
     return WRITERS if store().WRITERS == 1 else ThreadPoolExecutor(store().WRITERS, thread_name_prefix="nexus-call")
 
 
-async def in_thread(pool: ThreadPoolExecutor, function: Callable[[], T], agent: str | None = None) -> T:
-    """Run `function` (which uses the ORM) on a thread of `pool`, in the share of an agent where that has shares."""
-    return await asyncio.wrap_future(submit(pool, partial(with_store, function), agent))
+async def in_thread(pool: ThreadPoolExecutor, function: Callable[[], T], share: str | None = None) -> T:
+    """Run `function` (which uses the ORM) on a thread of `pool`, in a share where that has shares."""
+    return await asyncio.wrap_future(submit(pool, partial(with_store, function), share))
 
 
-def submit(pool: ThreadPoolExecutor, work: Callable[[], T], agent: str | None) -> Future[T]:
-    """Start `work` on a thread of `pool`, in the share of an agent where that has shares."""
-    return pool.submit(work) if agent is None or pool not in AGENTS else AGENTS[pool].submit(agent, work)
+def submit(pool: ThreadPoolExecutor, work: Callable[[], T], share: str | None) -> Future[T]:
+    """Start `work` on a thread of `pool`, in a share where that has shares."""
+    return pool.submit(work) if share is None or pool not in AGENTS else AGENTS[pool].submit(share, work)
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
@@ -98,7 +98,7 @@ async def on_loop_or_thread(pool: ThreadPoolExecutor, function: Callable[[], T])
         return await in_thread(pool, function)
 
 
-async def unless_left(pool: ThreadPoolExecutor, function: Callable[[], T], agent: str | None = None) -> T:
+async def unless_left(pool: ThreadPoolExecutor, function: Callable[[], T], share: str | None = None) -> T:
     """Do what `in_thread` does; if this is cancelled, roll back what the thread has not committed."""
     left = threading.Event()
 
@@ -107,7 +107,7 @@ async def unless_left(pool: ThreadPoolExecutor, function: Callable[[], T], agent
             return function()
 
     try:
-        return await in_thread(pool, work, agent)
+        return await in_thread(pool, work, share)
     except asyncio.CancelledError:
         left.set()
         raise

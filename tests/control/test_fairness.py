@@ -1,13 +1,26 @@
-"""Whose turn is next."""
+"""Whose turn is next, and whose share of threads a call counts in."""
 
 from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coordination.toolset import arun
 from nexus.control.worker import scheduling
 from nexus.control.worker.scheduling import Fairness, QueuedTurn
+from nexus.core.operations import outside
+from nexus.core.operations.caller import Caller
+from nexus.core.waiting import WRITERS, in_thread
+from tests.acceptance.hub import START_SECONDS
+from tests.control.pool import create
 
 
 def served(
@@ -69,3 +82,36 @@ def test_it_serves_every_agent_once_before_any_twice(queues: dict[str, int]) -> 
     order = served(Fairness(), {("lead", agent): count for agent, count in queues.items()}, sum(queues.values()))
     assert len(order) == sum(queues.values()), "and all of them in the end"
     assert len(set(order[: len(queues)])) == len(queues)
+
+
+async def test_directories_that_do_not_answer_hold_up_the_family_that_names_them(
+    committed: None, configure: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As mounts whose servers are gone. A family has more agents than there are threads."""
+    configure(control=True)
+    answers, really = threading.Event(), os.path.realpath
+
+    def realpath(path: str, **how: Any) -> str:
+        if path.startswith("/hung"):
+            answers.wait(START_SECONDS)
+        return really(path, **how)
+
+    def begin() -> list[str]:
+        create("lead", cwd=str(tmp_path))
+        return [create(f"child-{number}", parent_agent_id="lead", preset="worker").agent_id for number in range(9)]
+
+    async def call(agent: str, root: str) -> bool:
+        caller = Caller("http", agent_id=agent, connection=f"mcp:{agent}")
+        return bool((await arun(caller, "channel_list", {"project_root": root}))["ok"])
+
+    family = ["lead", *await in_thread(WRITERS, begin)]
+    monkeypatch.setattr(os.path, "realpath", realpath)
+    monkeypatch.setattr(outside, "TIME_LIMIT_SECONDS", 1)
+    try:
+        named = [(agent, f"/hung/{agent}/{number}") for agent in family for number in range(4)]
+        stuck = [asyncio.create_task(call(*each)) for each in named]
+        await asyncio.sleep(0.3)
+        assert await call("bob", str(tmp_path))
+        assert not any(await asyncio.gather(*stuck))
+    finally:
+        answers.set()

@@ -32,6 +32,7 @@ from nexus.core.operations.outside import reach, reach_from_thread, with_absolut
 from nexus.core.operations.parameters import OfConnection, Params
 from nexus.core.operations.registry import Answer, Operation, Toolset
 from nexus.core.operations.replies import Body, Data, Outcome
+from nexus.core.operations.shares import share_from_thread, share_of
 from nexus.core.operations.validation import validated
 from nexus.core.operations.waits import Interested, Looking, unless_abandoned, wait_for
 
@@ -65,7 +66,7 @@ def perform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str,
         if caller.cwd is not None:
             params = with_absolute_paths(params, caller.cwd)
         if caller.transport in PAGES or caller.cwd is not None or operation.own_transaction:
-            params = reach_from_thread(params, caller.agent_id)
+            params = reach_from_thread(params, share_from_thread(caller))
         data = _call(operation, params, caller)
         # asyncio's own way in: an interruption ends the wait, too, where asgiref's would leave it to its thread
         return asyncio.run(_wait(caller, operation, params, data)) if operation.wait else data
@@ -146,7 +147,7 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
             return await waited(Outcome(await waiting.on_loop_or_thread(_pool_of(operation, params), call)))
         # An answer that moves a cursor reaches who asked, or has moved nothing.
         in_thread = waiting.unless_left if wait is not None and wait.finish is not None else waiting.in_thread
-        calling = in_thread(_pool_of(operation, params), partial(_outcome, call), caller.agent_id)
+        calling = in_thread(_pool_of(operation, params), partial(_outcome, call), await share_of(caller))
         if wait is not None and wait.abandoned is not None:
             abandoned = partial(_abandoned, wait.abandoned, params, caller)
             return await unless_abandoned(calling, waited, abandoned)
@@ -190,7 +191,7 @@ async def _prepared(
     # A process of one agent holds up that agent only, and need not hurry past, unless it holds the store meanwhile, or
     # the event loop.
     if caller.transport != "stdio" or operation.own_transaction or operation.quick:
-        params = await reach(params, caller.agent_id, recent=operation.recent_place)
+        params = await reach(params, await share_of(caller), recent=operation.recent_place)
     return operation, params
 
 
@@ -215,11 +216,11 @@ async def _wait(
     # What is slow when it is called is as slow when it is looked at again, and what is quick as quick.
     looking = pool if operation.slow(params) else waiting.READERS
 
-    def look(position: Params, known: Data) -> Coroutine[Any, Any, tuple[Data, datetime | None]]:
+    async def look(position: Params, known: Data) -> tuple[Data, datetime | None]:
         read = partial(_look, operation, params, caller, position, known)
         if operation.quick:
-            return waiting.on_loop_or_thread(looking, read)
-        return waiting.in_thread(looking, read, caller.agent_id)
+            return await waiting.on_loop_or_thread(looking, read)
+        return await waiting.in_thread(looking, read, await share_of(caller))
 
     def finish(performed: Data) -> Coroutine[Any, Any, Data]:
         return waiting.unless_left(pool, partial(_finished, operation, params, caller, performed))

@@ -28,26 +28,26 @@ _silent: dict[str, Future[object]] = {}  # what did not answer in time, and stil
 _recent: dict[tuple[Outside, Any], tuple[Future[object], float]] = {}  # the last touch of a path, and when it began
 
 
-async def reach(params: P, agent: str | None, *, recent: bool = False) -> P:
-    """Return the parameters of a call of an agent, or of an operator, once every path in them has answered, with or
-    without an error.
+async def reach(params: P, share: str | None, *, recent: bool = False) -> P:
+    """Return the parameters of a call once every path in them has answered, in a share of threads, with or without an
+    error.
 
     Those that are resolved become `Reached`. With `recent`, an answer of the last second is enough: for a call that
     uses nothing else outside. Raises the error that a parameter declares if it does not answer, and at once if it
     did not answer the last time either.
     """
     reached: dict[str, Reached] = {}
-    for touch in _touches(params, agent, recent):
+    for touch in _touches(params, share, recent):
         if touch.is_new and not touch.touched.done():
             await asyncio.wait([asyncio.wrap_future(touch.touched)], timeout=TIME_LIMIT_SECONDS)
         reached |= touch.answer()
     return params.model_copy(update=reached) if reached else params
 
 
-def reach_from_thread(params: P, agent: str | None) -> P:
+def reach_from_thread(params: P, share: str | None) -> P:
     """Do what `reach` does, from a thread that may wait."""
     reached: dict[str, Reached] = {}
-    for touch in _touches(params, agent):
+    for touch in _touches(params, share):
         if touch.is_new:
             futures.wait([touch.touched], timeout=TIME_LIMIT_SECONDS)
         reached |= touch.answer()
@@ -90,23 +90,23 @@ def with_absolute_paths(params: Params, directory: str) -> Params:
     return params.model_copy(update=relative) if relative else params
 
 
-def _touches(params: Params, agent: str | None, recent: bool = False) -> Iterator[_Touch]:
+def _touches(params: Params, share: str | None, recent: bool = False) -> Iterator[_Touch]:
     for name, mark in _marks(type(params)):
         if (value := getattr(params, name)) is not None:
             silent = _silent.get(str(value))
-            yield _Touch(name, mark, value, silent or _touched(mark, value, agent, recent), silent is None)
+            yield _Touch(name, mark, value, silent or _touched(mark, value, share, recent), silent is None)
 
 
-def _touched(mark: Outside, value: Any, agent: str | None, recent: bool) -> Future[object]:
-    """Return the touch of a path: one that is under way, a recent one if that is enough, otherwise a new one in the
-    share of an agent."""
+def _touched(mark: Outside, value: Any, share: str | None, recent: bool) -> Future[object]:
+    """Return the touch of a path: one that is under way, a recent one if that is enough, otherwise a new one in a
+    share."""
     moment, path = time.monotonic(), (mark, str(value))
     touched, begun = _recent.get(path, (None, -math.inf))
     if touched is not None and moment - begun < RECENT_SECONDS and _serves(touched, recent):
         return touched
     if len(_recent) >= MOST_RECENT:
         _recent.clear()
-    touched = waiting.submit(waiting.OUTSIDE, partial(_touch, mark, value), agent)
+    touched = waiting.submit(waiting.OUTSIDE, partial(_touch, mark, value), share)
     _recent[path] = touched, moment
     return touched
 
