@@ -237,7 +237,8 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
 
 def one_line(value: Any, widest: int = WIDEST) -> str:
     """Return a value as one line of printable text, shortened to `widest` characters; an empty value becomes a dash."""
-    text = "-" if value is None or value == "" else str(value)
+    said = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+    text = "-" if said is None or said == "" else str(said)
     printable = visible("".join(" " if character.isspace() else character for character in text))
     return printable if len(printable) <= widest else printable[: widest - 1] + "…"
 

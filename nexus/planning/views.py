@@ -68,7 +68,7 @@ def to_plan(workspace_id: str, fragment: str = "") -> HttpResponse:
     return redirect(f"{reverse('admin:plan')}?workspace={workspace_id}{fragment}")
 
 
-LISTED, ISSUES, CARDS = 100, 100, 40
+LISTED, ISSUES, CARDS = 100, 200, 40
 COLUMNS = {
     TaskStatus.PENDING: "Waiting",
     READY: "Ready",
@@ -243,7 +243,7 @@ def _issue_page(
     )
 
 
-ISSUES, TASKS = 200, 200  # of a cycle, that are shown
+TASKS = 200  # of a cycle, that are shown
 
 
 def cycle(request: HttpRequest, cycle_id: int) -> TemplateResponse:

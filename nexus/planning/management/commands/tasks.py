@@ -15,7 +15,7 @@ COLUMNS: Mapping[str, Column] = {
     "task": "id",
     "state": "status",
     "title": "title",
-    "waits for": lambda task: ", ".join(map(str, task["deps"])),
+    "after": lambda task: ", ".join(map(str, task["deps"])),
     "whose": "owner",
     "held by": "held_by",
 }
