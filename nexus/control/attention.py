@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import PurePath
-from typing import Any
 
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Length
@@ -195,7 +194,6 @@ def _left_worktrees(picture: Picture, each: int) -> Items:
         _of_worktrees(picture),
         state=WorktreeState.OPEN,
         merged_at=None,
-        conflicted_at=None,
         agent__ended_at__isnull=False,
     ).exclude(pk__in=PoolWorktree.objects.for_review().values("pk"))
     rows = left.select_related("agent").order_by("agent__ended_at")[:each]
@@ -206,22 +204,6 @@ def _left_worktrees(picture: Picture, each: int) -> Items:
         for row in rows
     ]
     return Items(left.count(), needs)
-
-
-def _conflicts(picture: Picture, each: int) -> Items:
-    """Find worktrees whose latest merge met conflicts."""
-    rows = PoolWorktree.objects.filter(_of_worktrees(picture), state=WorktreeState.OPEN, conflicted_at__isnull=False)
-    needs = [
-        AttentionItem(
-            f"{row.branch} of {row.agent.agent_id} cannot be merged",
-            f"it has conflicts with {row.origin}; nothing was merged",
-            row.pk,
-            row.agent.pk,
-            since=row.conflicted_at,
-        )
-        for row in rows.select_related("agent").order_by("conflicted_at")[:each]
-    ]
-    return Items(rows.count(), needs)
 
 
 def _returned(picture: Picture, each: int) -> Items:
@@ -318,7 +300,7 @@ VERDICTS = ("pool_allow", "pool_allow_always", "pool_refuse", "pool_answer")
 WORDS = ("pool_answer", "pool_refuse")
 REVIEWING = ("pool_send_comments", "pool_abandon_work")
 UNMERGED, LOST = "Also discard changes that nobody merged", "Also what no ref can keep"
-TREES = ("pool_worktree_merge", "pool_worktree_keep", "pool_worktree_discard")
+TREES = ("pool_worktree_queue", "pool_worktree_keep", "pool_worktree_discard")
 KINDS = (
     AttentionKind(
         "permissions",
@@ -370,22 +352,13 @@ KINDS = (
         command="nexus questions --which ended",
     ),
     AttentionKind(
-        "conflicts",
-        "Worktrees with conflicts",
-        "merge",
-        15,
-        _conflicts,
-        page="pool_review",
-        actions=TREES,
-    ),
-    AttentionKind(
         "merge-lane",
         "Worktrees that came back from the merge lane",
         "merge",
         23,
         _returned,
         page="pool_review",
-        actions=("pool_worktree_queue", *TREES),
+        actions=TREES,
         command="nexus lane list --which returned",
     ),
     AttentionKind(
@@ -555,21 +528,11 @@ def _comments(comment_ids: Sequence[str]) -> dict[str, str]:
     return {row.pk: f"about {row.where}" for row in ReviewComment.objects.filter(pk__in=comment_ids)}
 
 
-def _unmerged(data: Mapping[str, Any]) -> str:
-    """Return why a merge merged nothing."""
-    if data["merged"]:
-        return ""
-    count = len(data["conflicts"])
-    return f"{count} file{' is' if count == 1 else 's are'} in conflict." if count else "There is nothing to merge."
-
-
 def _tree(
     verb: str,
     label: str,
     done: str,
     asks: Mapping[str, str] = {},  # never changed
-    *,
-    undone: Callable[[Mapping[str, Any]], str] = lambda data: "",
 ) -> Action:
     things, danger = ("worktree", "worktrees"), verb == "discard"
     return Action(
@@ -581,14 +544,12 @@ def _tree(
         _branches,
         asks,
         danger=danger,
-        undone=undone,
         toolset="control",
     )
 
 
 ACTIONS = (
     _tree("queue", "Put into the merge lane", "put into the merge lane"),
-    _tree("merge", "Merge", "merged", undone=_unmerged),
     _tree("keep", "Keep", "kept: what lay there is committed on its branch"),
     _tree("discard", "Discard…", "discarded", {"changes_too": UNMERGED, "lost_too": LOST}),
     *(

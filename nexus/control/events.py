@@ -102,6 +102,7 @@ SENTENCES = {
         "{actor} answered a comment on {branch}: {outcome}", "{count} comments of reviews answered"
     ),
     "worktree.merged": Sentence("{actor} merged {branch} of {pool_agent}[: {why}]", "{count} worktrees merged"),
+    # What earlier versions wrote.
     "worktree.conflicted": Sentence("{branch} of {pool_agent} has conflicts: nothing was merged", "{count} conflicts"),
     "worktree.kept": Sentence("{actor} kept {branch} of {pool_agent}", "{count} worktrees kept"),
     "worktree.discarded": Sentence("{actor} discarded {branch} of {pool_agent}", "{count} worktrees discarded"),

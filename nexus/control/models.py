@@ -213,7 +213,7 @@ class WorktreeQuerySet(models.QuerySet["PoolWorktree"]):
     def for_review(self) -> WorktreeQuerySet:
         """Those with changes that nobody approved, unless they need a person for another reason already."""
         failed = Turn.objects.needing_person().filter(agent=OuterRef("agent"))
-        found = self.at_rest().filter(~Exists(failed), changed_files__gt=0, conflicted_at=None)
+        found = self.at_rest().filter(~Exists(failed), changed_files__gt=0)
         returned = WorktreeMerge.objects.filter(worktree=OuterRef("pk"), needs_person=True)
         return found.filter(~Exists(returned)).exclude(content=F("approved"))
 
@@ -233,7 +233,6 @@ class PoolWorktree(models.Model):
     state = models.CharField(max_length=16, choices=WorktreeState, default=WorktreeState.OPEN)
     created_at = models.DateTimeField()
     merged_at = models.DateTimeField(null=True)  # the latest merge
-    conflicted_at = models.DateTimeField(null=True)  # the latest attempt to merge, where it met conflicts
     looked_at = models.DateTimeField(null=True)  # when the hub last read what it holds, after a turn
     content = models.CharField(max_length=64, blank=True)  # then, git's id of the tree that its merge makes
     changed_files = models.PositiveIntegerField(default=0)  # of that merge

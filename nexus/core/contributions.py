@@ -218,8 +218,6 @@ class Action:
     undo: str = ""  # the operation of another action, which takes it back
     danger: bool = False  # it is asked for once more
     toolset: str = "coordination"
-    # By the data of a call that succeeded, why nothing was done all the same; empty where it was.
-    undone: Callable[[Mapping[str, Any]], str] = lambda data: ""
 
 
 @dataclass(frozen=True)

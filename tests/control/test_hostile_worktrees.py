@@ -13,13 +13,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from nexus.control.models import PoolAgent, PoolWorktree
+from nexus.control.models import MergeState, PoolAgent, PoolWorktree
 from nexus.control.permissions.members import Actor
 from nexus.control.runners import processes, sandbox
 from nexus.control.runners.git import origin_of
 from nexus.control.runners_file import Acp
 from nexus.control.worktrees import trees, worktrees
-from tests.control.test_worktrees import does, made, pool, repository
+from tests.control.test_worktrees import does, made, merged, pool, repository
 from tests.git import git
 
 __all__ = ["made", "pool", "repository"]
@@ -275,7 +275,7 @@ def test_nothing_of_it_runs_or_is_read_outside(
         mark.unlink(missing_ok=True)
     if "pipe" in name:
         monkeypatch.setattr("nexus.control.runners.git.SECONDS", 2)
-    for operation in ("diff", "merge", "keep"):
+    for operation in ("diff", "queue", "keep"):
         answer = does(f"pool_worktree_{operation}", agent_id="smith")
         assert SECRET not in str(answer)
         if not answer["ok"]:
@@ -296,7 +296,7 @@ def test_a_fetch_is_checked_before_any_ref_moves(
 ) -> None:
     base = git(made, "rev-parse", "HEAD")
     play(Attack(made, repository, tmp_path / "outside"))
-    for operation in ("diff", "merge", "keep"):
+    for operation in ("diff", "queue", "keep"):
         assert does(f"pool_worktree_{operation}", agent_id="smith")["error"]["code"] == "WORKTREE_REFUSED"
     assert git(repository, "rev-parse", "nexus/smith", "HEAD").split() == [base, base]
     assert git(repository, "for-each-ref", "refs/nexus/work") == ""
@@ -317,20 +317,20 @@ def test_no_repository_is_taken_in_as_files(made: Path, repository: Path, tmp_pa
     (bare / "HEAD").write_text("ref: refs/heads/main\n")
     subprocess.run(["git", "status"], cwd=bare, capture_output=True, check=False)
     assert attack.marks[0].exists() or way == "a commondir", "git runs it where nothing holds it"
-    for operation in ("merge", "keep"):
+    for operation in ("queue", "keep"):
         error = does(f"pool_worktree_{operation}", agent_id="smith")["error"]
         assert error["code"] == "WORKTREE_REFUSED" and "takes for a repository" in error["message"]
     assert not (repository / "new").exists()
     assert git(repository, "rev-parse", "nexus/smith") == git(repository, "rev-parse", "HEAD")
     (bare / "HEAD").rename(bare / "HEAD.txt")
-    assert does("pool_worktree_merge", agent_id="smith")["ok"]
+    assert merged("smith").state == MergeState.MERGED
     assert (repository / "new" / "a\nb" / "HEAD.txt").exists()
 
 
 def test_more_than_is_taken_in_is_refused(made: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trees, "PACK_BYTES", 100_000)
     (made / "large").write_bytes(os.urandom(300_000))
-    for operation in ("diff", "merge", "keep"):
+    for operation in ("diff", "queue", "keep"):
         error = does(f"pool_worktree_{operation}", agent_id="smith")["error"]
         assert error["code"] == "WORKTREE_REFUSED" and "over 100000 bytes" in error["message"]
     assert not (repository / "large").exists()
@@ -413,7 +413,7 @@ def test_an_agent_commits_in_its_worktree_and_sees_the_history(made: Path, repos
     agent = PoolAgent.objects.get()
     said = _as_agent(agent, "echo two > notes.txt; git commit -qam Mine; git log --format='%s by %an'")
     assert said.split("\n")[:2] == ["Mine by smith", "Begin by Ann"]
-    assert does("pool_worktree_merge", agent_id="smith")["data"]["merged"]
+    assert merged("smith").state == MergeState.MERGED
     assert "Mine" in git(repository, "log", "--format=%s")
     assert git(repository, "log", "-1", "--format=%s", "nexus/smith") == "Mine"
 

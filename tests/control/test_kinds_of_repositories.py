@@ -8,7 +8,7 @@ import pytest
 
 from nexus.control.runners.git import origin_of
 from nexus.control.worktrees import trees
-from tests.control.test_worktrees import pool, repository
+from tests.control.test_worktrees import merge, pool, repository
 from tests.git import git
 
 __all__ = ["pool", "repository"]
@@ -39,7 +39,7 @@ def worked(place: Path, path: str = "src/new.txt") -> Path:
     assert git(made, "status", "--porcelain") == ""
     (made / path).write_text("new\n")
     assert [file["path"] for file in trees.survey(tree).files] == [path]
-    assert trees.merge(tree, "Merge it").commit is not None
+    merge(tree)
     assert (place / path).read_text() == "new\n" and git(place, "status", "--porcelain") == ""
     return made
 
@@ -110,7 +110,7 @@ def test_line_endings_are_those_of_the_operator(home: Path, source: Path) -> Non
     assert notes.read_bytes() == (place / "notes.txt").read_bytes() == b"one\r\n"
     notes.write_bytes(b"two\r\n")
     assert trees.survey(tree).stat == "1 file changed, 1 insertion(+), 1 deletion(-)"
-    assert trees.merge(tree, "Merge it").commit is not None
+    merge(tree)
     assert (place / "notes.txt").read_bytes() == b"two\r\n" and git(place, "status", "--porcelain") == ""
 
 

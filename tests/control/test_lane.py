@@ -27,7 +27,6 @@ from nexus.control.worktrees.merging import LANE
 from nexus.core.background_work import work_forever, work_once
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
-from nexus.core.operations.caller import Caller
 from nexus.core.waiting import READERS, in_thread
 from tests.conftest import does as do
 from tests.control.test_worktrees import does, pool, repository, told
@@ -202,23 +201,6 @@ def test_a_merge_without_checks_says_so_and_who_allowed_it(
     assert entry.state == MergeState.MERGED and entry.why.startswith("Nothing was checked: ") and words in entry.why
     [line] = lines(list(Event.objects.filter(type="worktree.merged")))
     assert "Nothing was checked: " in "".join(part.text for part in line.parts)
-
-
-@pytest.mark.usefixtures("runs_sandbox")
-def test_past_the_lane_an_agent_merges_nothing_that_has_checks_and_an_operator_is_told(
-    make: Make, repository: Path
-) -> None:
-    assert does("pool_create_agent", agent_id="lead", cwd=str(repository), preset="trusted")["ok"]
-    lead = Caller("test", agent_id="lead")
-    assert does("pool_create_agent", lead, agent_id="smith", worktree=True)["ok"]
-    (Path(PoolWorktree.objects.get().path) / "new.txt").write_text("new\n")
-    (repository / "nexus.toml").write_text('[checks]\nfit = "false"\n')
-    assert "not approved (fit)" in does("pool_worktree_merge", lead, agent_id="smith")["error"]["message"]
-    approve(repository, fit="false")
-    error = does("pool_worktree_merge", lead, agent_id="smith")["error"]
-    assert error["code"] == "WORKTREE_REFUSED" and "only the merge lane runs" in error["message"]
-    said = does("pool_worktree_merge", agent_id="smith")["data"]["warning"]
-    assert said == "Nothing was checked: only the merge lane runs the project's checks. olga merged it."
 
 
 @pytest.mark.parametrize("state", [MergeState.RUNNING, MergeState.WAITING], ids=["alone", "in a batch, formerly"])

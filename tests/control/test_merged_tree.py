@@ -82,7 +82,6 @@ def test_what_another_branch_took_up_and_left_out_is_not_merged(make: Make, repo
     assert (entry.state, entry.cause, entry.needs_person) == ("returned", "refused", True)
     assert "would change nothing in main any more" in entry.why and "git diff main nexus/ben" in entry.why
     assert "nothing to merge" in refused("pool_worktree_queue", agent_id="ben")["message"]
-    assert call("pool_worktree_merge", agent_id="ben")["merged"] is False
 
 
 def test_a_file_of_another_type_shifts_no_names(

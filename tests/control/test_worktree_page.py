@@ -10,6 +10,8 @@ import pytest
 from django.test import Client as Browser
 
 from nexus.control.models import PoolAgent, PoolWorktree
+from nexus.control.worktrees.lane import LANE_WORK
+from nexus.core.background_work import work_once
 from tests.control.playing import at_hand, pool, send, settle, take
 from tests.git import git
 from tests.pages import queries, shown
@@ -79,13 +81,14 @@ def test_the_agents_page_leads_to_it_and_says_what_became_of_it(
     send("smith")
     turn = take()
     assert "is running a turn" in words(look(browser, smith))
-    assert "running a turn" in decide(browser, smith, "merge")
+    assert "running a turn" in decide(browser, smith, "queue")
     settle(turn)
-    assert "“nexus/smith” was merged." in decide(browser, smith, "merge")
+    assert "“nexus/smith” was put into the merge lane." in decide(browser, smith, "queue")
+    work_once(LANE_WORK)
     assert (repository / "new.txt").read_text() == "new\n" and ">merged<" in shown(browser.get(about))
-    assert "There is nothing to merge" in decide(browser, smith, "merge"), "the agent may change more"
+    assert "there is nothing to merge" in decide(browser, smith, "queue"), "the agent may change more"
     pool("pool_destroy_agent", agent_id="smith")
-    assert "pool_worktree_merge" not in look(browser, smith)
+    assert "pool_worktree_queue" not in look(browser, smith)
     decide(browser, smith, "discard", asked="1")
     page = shown(browser.get(about))
     assert ">discarded<" in page and f"/admin/review/{smith.pk}/" not in page
@@ -100,8 +103,9 @@ def test_it_tells_the_files_in_conflict_and_merges_nothing_then(
     (place / "new.txt").write_text("new\n")
     (repository / "notes.txt").write_text("theirs\n")
     git(repository, "commit", "--quiet", "--all", "-m", "Theirs")
-    page = words(decide(browser, smith, "merge"))
-    assert "“nexus/smith” was not merged: 1 file is in conflict." in page
+    decide(browser, smith, "queue")
+    work_once(LANE_WORK)
+    page = words(look(browser, smith))
     assert "changed the same places of 'notes.txt'" in page
     assert (repository / "notes.txt").read_text() == "theirs\n" and not (repository / "new.txt").exists()
     assert git(repository, "status", "--porcelain") == ""
@@ -132,7 +136,8 @@ def test_it_decides_about_the_tree_of_its_own_agent_alone(
     later = PoolAgent.objects.living().get()
     (Path(later.cwd) / "later.txt").write_text("later\n")
     assert "old.txt" in look(browser, smith) and "later.txt" not in look(browser, smith)
-    decide(browser, smith, "merge")
+    decide(browser, smith, "queue")
+    work_once(LANE_WORK)
     assert (repository / "old.txt").exists() and not (repository / "later.txt").exists()
     decide(browser, smith, "discard", asked="1")
     assert not place.exists() and Path(later.cwd).exists()
@@ -202,10 +207,11 @@ def test_a_left_worktree_is_merged_kept_or_discarded_where_it_is_listed(
     row = PoolWorktree.objects.get()
     assert f"/admin/review/{smith.pk}/" in shown(browser.get("/admin/"))
     assert "smith left nexus/smith" in (page := words(shown(browser.get("/admin/attention/"))))
-    assert all(label in page for label in ("Merge", "Keep", "Discard…"))
-    said = act(browser, do=f"pool_worktree_merge {row.pk}")
-    assert f"“{row.branch}” was not merged: 1 file is in conflict." in said
-    assert f"{row.branch} of smith cannot be merged" in said
+    assert all(label in page for label in ("Put into the merge lane", "Keep", "Discard…"))
+    assert f"“{row.branch}” was put into the merge lane." in act(browser, do=f"pool_worktree_queue {row.pk}")
+    work_once(LANE_WORK)
+    page = words(shown(browser.get("/admin/attention/")))
+    assert f"{row.branch} of smith came back from the merge lane of main" in page
     assert "Also discard changes that nobody merged" in act(browser, do=f"pool_worktree_discard {row.pk}")
     said = act(browser, do="pool_worktree_discard", on=row.pk, asked="1")
     assert "holds unmerged changes" in said

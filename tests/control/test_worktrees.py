@@ -20,16 +20,17 @@ import pytest
 from django.db import connection
 
 from coordination.models import Event
-from inbox.monitoring import Picture
 from nexus.control.agents import turns
-from nexus.control.attention import KINDS
 from nexus.control.maintenance import CHECKS
-from nexus.control.models import PoolAgent, PoolWorktree, TurnStatus
+from nexus.control.models import MergeState, PoolAgent, PoolWorktree, TurnStatus, WorktreeMerge
 from nexus.control.review import reviews
 from nexus.control.runners.git import Git, GitFailed, origin_of
 from nexus.control.toolset import CONTROL
-from nexus.control.worktrees import trees
+from nexus.control.worktrees import merging, trees
+from nexus.control.worktrees.lane import LANE_WORK
+from nexus.control.worktrees.merging import LANE
 from nexus.control.worktrees.trees import FOLDER, LOCKS
+from nexus.core.background_work import work_once
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.operations import dispatch
@@ -68,6 +69,22 @@ def repository(runs_git: None, tmp_path: Path, tmp_path_factory: pytest.TempPath
 
 def does(name: str, caller: Caller = OPERATOR, **arguments: Any) -> dict[str, Any]:
     return dict(dispatch.run(CONTROL, caller, name, arguments))
+
+
+def merged(agent_id: str, caller: Caller = OPERATOR) -> WorktreeMerge:
+    """What came of an agent's work in the merge lane."""
+    answer = does("pool_worktree_queue", caller, agent_id=agent_id)
+    assert answer["ok"], answer
+    work_once(LANE_WORK)
+    return WorktreeMerge.objects.get(pk=answer["data"]["merge_id"])
+
+
+def merge(tree: trees.Tree) -> None:
+    """Do what the merge lane does with a worktree, without a store."""
+    origin, work = tree.source, trees.hand_in(tree, "Work", f"{LANE}/test")
+    found = merging.prepare(origin, merging.target(origin), tree.base, work, "Merge it", now())
+    assert found.commit is not None
+    merging.fast_forward(origin, merging.target(origin), found.onto, found.commit)
 
 
 @pytest.fixture
@@ -123,7 +140,7 @@ def test_it_shows_and_keeps_what_the_repositorys_configuration_hides(made: Path,
     answer = does("pool_worktree_diff", agent_id="smith")["data"]
     assert answer["files"] == ["inner"]
     assert answer["diff"].startswith("diff --git a/inner b/inner")
-    assert does("pool_worktree_merge", agent_id="smith")["data"]["merged"]
+    assert merged("smith").state == MergeState.MERGED
     does("pool_destroy_agent", agent_id="smith")
     refusal = does("pool_worktree_discard", agent_id="smith")["error"]
     assert refusal["code"] == "WORKTREE_REFUSED"
@@ -165,36 +182,13 @@ def test_it_merges_uncommitted_work_into_the_branch_that_it_came_from(made: Path
     (repository / "theirs.txt").write_text("theirs\n")
     git(repository, "add", ".")
     git(repository, "commit", "--quiet", "-m", "Theirs")
-    answer = does("pool_worktree_merge", agent_id="smith")["data"]
-    assert answer["merged"]
-    assert git(repository, "rev-parse", "HEAD") == answer["commit"]
+    entry = merged("smith")
+    assert entry.state == MergeState.MERGED and git(repository, "rev-parse", "HEAD") == entry.result
     assert (repository / "new.txt").read_text() == "new\n"
     assert (repository / "theirs.txt").exists()
     assert git(repository, "status", "--porcelain") == git(made, "status", "--porcelain") == ""
-    assert does("pool_worktree_merge", agent_id="smith")["data"]["commit"] is None
+    assert "nothing to merge" in does("pool_worktree_queue", agent_id="smith")["error"]["message"]
     assert told("worktree.made", "worktree.merged") == ["worktree.made", "worktree.merged"]
-
-
-def test_it_tells_of_conflicts_and_merges_nothing_then(made: Path, repository: Path) -> None:
-    (made / "notes.txt").write_text("mine\n")
-    (made / "new.txt").write_text("new\n")
-    (repository / "notes.txt").write_text("theirs\n")
-    git(repository, "commit", "--quiet", "--all", "-m", "Theirs")
-    before = git(repository, "rev-parse", "HEAD")
-    answer = does("pool_worktree_merge", agent_id="smith")["data"]
-    assert not answer["merged"]
-    assert answer["conflicts"] == ["notes.txt"]
-    assert git(repository, "rev-parse", "HEAD") == before
-    assert git(repository, "status", "--porcelain") == ""
-    assert (made / "notes.txt").read_text() == "mine\n"
-    assert told("worktree.conflicted")
-    [kind] = [kind for kind in KINDS if kind.name == "conflicts"]
-    [need] = kind.find(Picture(now()), 5).needs
-    assert need.title.endswith("of smith cannot be merged")
-    (made / "notes.txt").write_text("theirs\n")
-    git(made, "commit", "--quiet", "--all", "-m", "Yield")
-    assert does("pool_worktree_merge", agent_id="smith")["data"]["merged"]
-    assert kind.find(Picture(now()), 5).count == 0
 
 
 def test_it_overwrites_nothing_that_is_not_committed_or_ignored_where_it_merges_into(
@@ -207,13 +201,13 @@ def test_it_overwrites_nothing_that_is_not_committed_or_ignored_where_it_merges_
     for name in ("local.conf", "notes.txt"):
         (made / name).write_text("mine\n")
         (repository / name).write_text("the only one\n")
-        error = does("pool_worktree_merge", agent_id="smith")["error"]
-        assert error["code"] == "WORKTREE_REFUSED" and name in error["message"]
+        entry = merged("smith")
+        assert entry.state == MergeState.RETURNED and name in entry.why
         assert (repository / name).read_text() == "the only one\n"
         assert git(repository, "rev-parse", "HEAD") == before
         git(repository, "checkout", "--quiet", ".")
         (repository / "local.conf").unlink(missing_ok=True)
-    assert does("pool_worktree_merge", agent_id="smith")["data"]["merged"]
+    assert merged("smith").state == MergeState.MERGED
 
 
 def test_it_throws_nothing_away_unasked(made: Path, repository: Path) -> None:
@@ -265,7 +259,7 @@ def test_it_discards_no_directory_of_an_agent_that_lives_or_of_a_tree_that_merge
     (waiting,) = turns.queued_turns()
     taken = turns.claim(waiting[0])
     assert taken is not None
-    for name in ("pool_worktree_merge", "pool_worktree_keep", "pool_worktree_discard"):
+    for name in ("pool_worktree_queue", "pool_worktree_keep", "pool_worktree_discard"):
         assert "'child' is running a turn" in refusal(name)
     turns.settle_turn(taken, turns.Ended(TurnStatus.DONE, "Done."))
     assert "'child' works in this directory" in refusal("pool_worktree_discard", changes_too=True)
@@ -302,7 +296,7 @@ def test_it_takes_nothing_for_merged_that_git_cannot_read(made: Path) -> None:
         os.close(above)
     os.close(os.open("precious", os.O_CREAT | os.O_WRONLY, dir_fd=inside))
     os.close(inside)
-    for name in ("pool_worktree_diff", "pool_worktree_merge", "pool_worktree_keep"):
+    for name in ("pool_worktree_diff", "pool_worktree_queue", "pool_worktree_keep"):
         assert "could not open directory" in does(name, agent_id="smith")["error"]["message"]
     does("pool_destroy_agent", agent_id="smith")
     assert does("pool_worktree_discard", agent_id="smith")["error"]["details"]["field"] == "lost_too"
@@ -317,10 +311,10 @@ def test_it_decides_by_those_above_the_agent_alone(db: None, repository: Path) -
     assert does("pool_create_agent", lead, agent_id="smith", worktree=True)["ok"]
     (Path(PoolWorktree.objects.get().path) / "new.txt").write_text("new\n")
     assert does("pool_worktree_diff", smith, agent_id="smith")["ok"]
-    for name in ("pool_worktree_merge", "pool_worktree_keep", "pool_worktree_discard"):
+    for name in ("pool_worktree_queue", "pool_worktree_keep", "pool_worktree_discard"):
         assert does(name, smith, agent_id="smith")["error"]["details"]["rule"] == "lineage"
         assert does(name, other, agent_id="smith")["error"]["details"]["rule"] == "lineage"
-    assert does("pool_worktree_merge", lead, agent_id="smith")["data"]["merged"]
+    assert merged("smith", lead).state == MergeState.MERGED
 
 
 def test_it_makes_and_merges_nothing_where_the_parent_may_not(db: None, repository: Path) -> None:
@@ -331,7 +325,7 @@ def test_it_makes_and_merges_nothing_where_the_parent_may_not(db: None, reposito
     lead = Caller("test", agent_id="lead")
     assert does("pool_create_agent", lead, agent_id="smith", worktree=True)["ok"]
     assert PoolAgent.objects.get(agent_id="smith").write_paths == []
-    assert does("pool_worktree_merge", lead, agent_id="smith")["error"]["details"]["rule"] == "write_paths"
+    assert does("pool_worktree_queue", lead, agent_id="smith")["error"]["details"]["rule"] == "write_paths"
     answer = does("pool_create_agent", Caller("test", agent_id="deep"), agent_id="other", worktree=True)
     assert answer["error"]["details"]["rule"] == "cwd", "the repository lies above the parent's directory"
     assert PoolWorktree.objects.count() == 1
@@ -387,15 +381,15 @@ def test_it_gives_no_two_trees_one_branch(repository: Path, tmp_path: Path) -> N
     assert all(git(Path(tree.path), "rev-parse", "HEAD") == made[0].base for tree in made)
 
 
-def test_agents_whose_trees_are_merged_at_once_are_all_merged(repository: Path, tmp_path: Path) -> None:
+def test_agents_whose_work_is_handed_in_at_once_all_hand_it_in(repository: Path, tmp_path: Path) -> None:
     made = [
         replace(trees.make(origin_of(str(repository)), str(tmp_path / f"tree{n}"), "twin"), owner=f"agent-{n}")
         for n in range(3)
     ]
     for tree in made:
         Path(tree.path, Path(tree.path).name).touch()
-    assert all(merged.commit for merged in at_once([partial(trees.merge, tree, "Merged") for tree in made]))
-    assert len(list(repository.glob("tree*"))) == 3
+    handed_in = at_once([partial(trees.hand_in, tree, "Work", f"{LANE}/{tree.name}") for tree in made])
+    assert [git(repository, "rev-parse", tree.branch) for tree in made] == handed_in
 
 
 def test_work_comes_through_a_tree_that_was_made_from_a_tree(repository: Path, tmp_path: Path) -> None:
@@ -404,11 +398,11 @@ def test_work_comes_through_a_tree_that_was_made_from_a_tree(repository: Path, t
     Path(second.path, "new.txt").touch()
     trees.keep(second, "Kept")
     Path(second.path, "newer.txt").touch()
-    assert trees.merge(second, "Merged").commit is not None
+    merge(second)
     with trees.removal(second, "Discarded", changes_too=False, lost_too=False):
         pass
     assert git(Path(first.path), "branch", "--list", "nexus/*") == "* nexus/twin"
-    assert trees.merge(first, "Merged").commit is not None
+    merge(first)
     assert (repository / "new.txt").exists() and (repository / "newer.txt").exists()
 
 
@@ -481,7 +475,7 @@ def test_it_runs_nothing_that_a_tree_or_its_origin_configures(db: None, reposito
     plant(made)
     (made / "notes.txt").write_text("mine\n")
     assert does("pool_worktree_diff", agent_id="smith")["data"]["files"] == ["notes.txt"]
-    assert does("pool_worktree_merge", agent_id="smith")["data"]["merged"]
+    assert merged("smith").state == MergeState.MERGED
     assert (repository / "notes.txt").read_text() == "mine\n"
     (made / "notes.txt").write_text("kept\n")
     assert does("pool_worktree_keep", agent_id="smith")["ok"] and not proof.exists()
@@ -490,7 +484,7 @@ def test_it_runs_nothing_that_a_tree_or_its_origin_configures(db: None, reposito
     safe += ["-c", "filter.evil.clean=", "-c", "filter.evil.required=false"]
     git(repository, *safe, "commit", "--quiet", "--all", "-m", "Theirs")
     proof.unlink(missing_ok=True)
-    assert does("pool_worktree_merge", agent_id="smith")["data"]["conflicts"] == ["notes.txt"]
+    assert [each["file"] for each in merged("smith").conflicts] == ["notes.txt"]
     assert not proof.exists()
     subprocess.run(["git", "status"], cwd=made, capture_output=True, check=False)
     assert proof.exists(), "they do run where git is called as usual"

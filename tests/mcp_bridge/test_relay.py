@@ -162,7 +162,7 @@ def test_it_sends_again_what_a_killed_hub_did_not_answer(connect: Connect, hub: 
     """The hub is killed in the middle of five calls, one of which it has answered."""
     agent, side, _ = connect()
     agent.say(
-        call(1, "handoff_claim"), call(2, "inbox_count"), call(3, "message_create"), call(4, "pool_worktree_merge")
+        call(1, "handoff_claim"), call(2, "inbox_count"), call(3, "message_create"), call(4, "pool_worktree_queue")
     )
     agent.say({"jsonrpc": "2.0", "id": "five", "method": "tools/list"})
     first, *_ = (side.request() for _ in range(5))

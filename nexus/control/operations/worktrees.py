@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NotRequired, cast
+from typing import Annotated, Literal
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -73,22 +73,6 @@ def worktree_diff(row: PoolWorktree, survey: Survey) -> WorktreeDiff:
         "diff": survey.diff,
         "truncated": survey.cut,
     }
-
-
-class Merged(WorktreeRow):
-    merged: bool
-    commit: str | None
-    conflicts: Annotated[list[str], Field(description="Files; with any, nothing was merged.")]
-    warning: NotRequired[Annotated[str, Field(description="Why nothing was checked, and who allowed that.")]]
-
-
-@operation(OfWorktree, *REFUSALS, requires=(IN_POOL,), slow=True, takes_minutes=True, own_transaction=True)
-def pool_worktree_merge(p: OfWorktree, caller: Caller) -> Merged:
-    """Merge an agent's worktree, uncommitted work included, into the branch it came from; all of it or nothing."""
-    row, merge, unchecked = worktrees.merge(actor_of(caller), p.agent_id, p.worktree_id)
-    merged = {"merged": merge.commit is not None, "commit": merge.commit, "conflicts": merge.conflicts}
-    warning = {"warning": unchecked} if merge.commit is not None else {}
-    return cast(Merged, {**worktree_row(row), **merged, **warning})
 
 
 @operation(

@@ -272,7 +272,6 @@ def send(*, agent_id: str, worktree_id: str | None, operator: str) -> tuple[Pool
         ReviewComment.objects.filter(pk__in=[each.pk for each in drafts]).update(
             sent_at=moment, run_id=turn.pk, recipient=agent.pk
         )
-        PoolWorktree.objects.filter(pk=row.pk).update(conflicted_at=None)  # its agent has it
         row.merges.update(needs_person=False)
         worktrees.emit("reviewed", Actor(operator), row, moment, comments=len(drafts), to=agent.agent_id)
     return row, turn, len(drafts)

@@ -65,7 +65,7 @@ def queue(
     What is approved is the merge onto that branch as it is. `seen` is git's id of its content, as a person saw it;
     `approve` is called in the transaction.
 
-    Raises the errors of `worktrees.merge` and of `approve`; WORKTREE_REFUSED also if it waits there already, would
+    Raises the errors of `worktrees.decided` and of `approve`; WORKTREE_REFUSED also if it waits there already, would
     change nothing, or something else than was seen.
     """
     row = worktrees.decided(actor, agent_id, worktree_id, "merge")

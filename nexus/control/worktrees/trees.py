@@ -205,14 +205,6 @@ class Survey:
         return [file["path"] for file in self.files if not file["shown"]]
 
 
-@dataclass(frozen=True)
-class Merge:
-    """The result of a merge; with conflicts nothing was merged."""
-
-    commit: str | None
-    conflicts: list[str]
-
-
 def names_in_words(names: Sequence[str]) -> str:
     """Return the first names of files for a sentence, and how many more there are."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
@@ -735,26 +727,6 @@ def keep(tree: Tree, message: str) -> str:
         if why := _branch_moved(tree, work.commit, message):
             raise GitFailed(why)
     return work.commit
-
-
-def merge(tree: Tree, message: str) -> Merge:
-    """Merge a worktree, uncommitted changes included, into the branch that its origin is on.
-
-    The merge commit is made outside of every work tree. Then the origin moves to it in one step, which git refuses if
-    that would overwrite uncommitted changes there. Raises GitFailed and leaves the origin unchanged then.
-    """
-    with _at_work(tree):
-        work = _fetched(tree, f"Work of {tree.branch}", moves=True)
-        _branch_moved(tree, work.commit, message)  # if it cannot move, the merge still has the commits
-        with alone(tree.source.common):
-            git = tree.source.git()
-            target = git.line("rev-parse", "HEAD^{commit}")
-            merged = merged_tree(git, target, work.commit)
-            if merged.conflicts or not merged.is_change:
-                return Merge(None, [_printable(name) for name in merged.conflicts])
-            commit = git.line("commit-tree", "-p", target, "-p", work.commit, "-m", message, merged.content)
-            move(git, commit, tree.branch)
-            return Merge(commit, [])
 
 
 def move(git: Git, commit: str, branch: str) -> None:

@@ -12,10 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from django.db import DatabaseError
-from django.db.models import F
 
-from coordination.paths import workspace_id_of
-from handoffs import checks
 from inbox import receipts
 from nexus.control.agents import pool
 from nexus.control.errors import ControlCode
@@ -25,7 +22,7 @@ from nexus.control.permissions import rules
 from nexus.control.permissions.members import Actor, check_authority, refused
 from nexus.control.runners.git import GitFailed, origin_of
 from nexus.control.worktrees import trees
-from nexus.control.worktrees.trees import FOLDER, Merge, Survey, Tree
+from nexus.control.worktrees.trees import FOLDER, Survey, Tree
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import write
@@ -122,53 +119,15 @@ def compare(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tupl
         raise refusal(str(error)) from None
 
 
-def merge(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tuple[PoolWorktree, Merge, str]:
-    """Merge an agent's worktree into the branch that its origin is on; if there are conflicts, merge nothing. The text
-    says that nothing was checked, and who allowed that.
-
-    Raises the errors of `get`, NOT_PERMITTED for a caller that may not write there, WORKTREE_REFUSED, also for an agent
-    where the project has checks.
-    """
-    row = decided(actor, agent_id, worktree_id, "merge")
-    unchecked = f"Nothing was checked: {_why_unchecked(actor, row)} {actor.name} merged it."
-    try:
-        merged = trees.merge(own(row, actor), f"Merge {row.branch}, the work of {row.agent.agent_id}")
-    except GitFailed as error:
-        raise refusal(str(error)) from None
-    moment = now()
-    with write():
-        if merged.commit is not None:
-            record_merged(row, moment)
-            PoolWorktree.objects.filter(pk=row.pk).update(approved=F("content"))
-            emit("merged", actor, row, moment, commit=merged.commit, why=unchecked)
-        elif merged.conflicts:
-            PoolWorktree.objects.filter(pk=row.pk).update(conflicted_at=moment)
-            emit("conflicted", actor, row, moment, files=merged.conflicts[:20])
-    return row, merged, unchecked
-
-
-def _why_unchecked(actor: Actor, row: PoolWorktree) -> str:
-    """Return why a merge outside of the lane runs no checks. Raises WORKTREE_REFUSED for an agent where there are
-    some."""
-    try:
-        if why_none := checks.approved(workspace_id_of(row.origin), row.origin).why_none:
-            return why_none
-    except NexusError as error:
-        if not actor.is_operator:
-            raise refusal(error.message) from None
-    if not actor.is_operator:
-        raise refusal("this project has checks, which only the merge lane runs: call pool_worktree_queue")
-    return "only the merge lane runs the project's checks."
-
-
 def record_merged(row: PoolWorktree, moment: datetime) -> None:
     """Record a merge of a worktree, inside the caller's transaction: it needs nobody any more."""
-    PoolWorktree.objects.filter(pk=row.pk).update(merged_at=moment, conflicted_at=None)
+    PoolWorktree.objects.filter(pk=row.pk).update(merged_at=moment)
     row.merges.update(needs_person=False)
 
 
 def keep(actor: Actor, agent_id: str, worktree_id: str | None = None) -> PoolWorktree:
-    """Commit the uncommitted changes on the worktree's branch, and keep both. Raises the errors of `merge`."""
+    """Commit the uncommitted changes on the worktree's branch, and keep both. Raises the errors of `decided`, and
+    WORKTREE_REFUSED."""
     row = decided(actor, agent_id, worktree_id, "keep")
     try:
         trees.keep(own(row, actor), f"Work of {row.agent.agent_id}, kept")

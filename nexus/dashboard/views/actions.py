@@ -109,8 +109,6 @@ def _perform(
         envelope = in_words_of_pages(ENVELOPE.body(outcome))
         if not envelope["ok"]:
             refused.append((subject, envelope["error"]))
-        elif why := action.undone(envelope["data"]):
-            refused.append((subject, {"message": why}))
     return refused
 
 

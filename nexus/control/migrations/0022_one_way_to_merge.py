@@ -2,13 +2,23 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    """An outage is confirmed by a second agent. Those of before are met again if they are not over."""
+    """An outage is confirmed by a second agent; those of before are met again if they are not over."""
 
     dependencies = [
-        ('control', '0022_approved_merges'),
+        ('control', '0001_squashed_0021_taken_over'),
     ]
 
     operations = [
+        migrations.AddField(
+            model_name='worktreemerge',
+            name='approved',
+            field=models.CharField(blank=True, max_length=64),
+        ),
+        migrations.AlterField(
+            model_name='worktreemerge',
+            name='cause',
+            field=models.CharField(choices=[('conflict', 'Conflict'), ('checks', 'Checks'), ('changed', 'Changed'), ('refused', 'Refused')], max_length=16, null=True),
+        ),
         migrations.AddField(
             model_name='poolagent',
             name='may_end_server',
@@ -39,4 +49,23 @@ class Migration(migrations.Migration):
                 'constraints': [models.CheckConstraint(condition=models.Q(('runner', ''), _negated=True), name='pool_outages_runner_not_empty'), models.CheckConstraint(condition=models.Q(('key', ''), _negated=True), name='pool_outages_key_not_empty'), models.CheckConstraint(condition=models.Q(('fault__in', ['overloaded', 'failing', 'unreachable', 'quota', 'key'])), name='pool_outages_fault_known')],
             },
         ),
+        # Those that were checked with another entry wait for their turn.
+        migrations.RunSQL("UPDATE pool_merges SET step = NULL WHERE state = 'waiting'", migrations.RunSQL.noop),
+        migrations.RemoveField(
+            model_name='worktreemerge',
+            name='check_seconds',
+        ),
+        migrations.RemoveField(
+            model_name='worktreemerge',
+            name='checked_with',
+        ),
+        migrations.RemoveField(model_name="machine", name="draining"),
+        migrations.RemoveField(model_name="poolagent", name="paused_at"),
+        migrations.RemoveField(model_name="poolagent", name="paused_by"),
+        migrations.RemoveField(model_name="poolworktree", name="taken_handoff"),
+        migrations.RemoveField(
+            model_name='poolagent',
+            name='new_repositories',
+        ),
+        migrations.RemoveField(model_name='poolworktree', name='conflicted_at'),
     ]
