@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import pytest
 
+from nexus.control.maintenance import CHECKS
+from nexus.control.models import PoolAgent
 from nexus.control.runners.git import origin_of
 from nexus.control.worktrees import trees
-from tests.control.test_worktrees import merge, pool, repository
+from tests.control.test_worktrees import does, merge, pool, repository
 from tests.git import git
 
 __all__ = ["pool", "repository"]
@@ -129,3 +133,22 @@ def test_an_address_is_taken_over_without_its_password(source: Path) -> None:
     git(source, "remote", "add", "origin", "https://ann:s3cret@git.example/shop.git")
     tree = trees.make(origin_of(str(source)), str(source.parent / "tree"), "smith")
     assert git(Path(tree.path), "remote", "get-url", "origin") == "https://git.example/shop.git"
+
+
+def test_a_git_that_is_too_old_is_named(db: None, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (check,) = (each.check for each in CHECKS if each.name == "git")
+    assert list(check(None)) == []
+    older = repository.parent / "bin"
+    older.mkdir()
+    (older / "git").write_text(
+        f'#!/bin/sh\ntest "$1" = version && echo git version 2.34.1 || exec {shutil.which("git")} "$@"\n'
+    )
+    (older / "git").chmod(0o755)
+    before = git(repository, "for-each-ref")
+    monkeypatch.setenv("PATH", f"{older}:{os.environ['PATH']}")
+    error = does("pool_create_agent", agent_id="smith", cwd=str(repository), worktree=True)["error"]
+    why = "git version 2.34.1 is too old: worktrees of agents need git 2.38 or newer"
+    assert (error["code"], error["message"]) == ("WORKTREE_REFUSED", f"The worktree: {why}.")
+    assert git(repository, "for-each-ref") == before and not PoolAgent.objects.exists()
+    (finding,) = check(None)
+    assert why in finding.problem and not finding.note

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import stat
 import sys
@@ -31,6 +32,7 @@ from nexus.core import foreign_files, processes
 
 SECONDS = 30  # time limit of one call
 INDEX_BYTES = 50_000  # of an index, for each of which it gets a second more: some 500 files
+OLDEST = (2, 38)  # version whose merge-tree writes a tree; what else is used here came with 2.32 at the latest
 ANY_CODE = tuple(range(256))  # for a step whose exit code is its answer, or does not matter
 KEPT_SECONDS = 10  # the operator's own settings are used again for so long, unless their files changed
 LARGEST = 1_000_000  # bytes of its answer that are read
@@ -65,6 +67,7 @@ LOGIN_FILES = (
 )
 UNREAD_CONFIG = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM")  # variables that keep git from reading the operator's
 PERSON = {"NAME": "Nexus", "EMAIL": "nexus@localhost"}
+VERSION = re.compile(r"git version (\d+)\.(\d+)")
 LINK_BYTES = 4_096  # of a file that says where a git directory is
 
 
@@ -316,6 +319,22 @@ class Git:
             "GIT_NO_REPLACE_OBJECTS": "1",
             "GIT_GRAFT_FILE": os.devnull,
         }
+
+
+def check_version() -> None:
+    """Check that worktrees can be merged with this machine's git. Raises GitFailed."""
+    program = shutil.which("git") or "git"
+    found = foreign_files.status(program)
+    said = _version(program, 0 if found is None else found.st_mtime_ns)
+    number = VERSION.match(said)
+    if number and tuple(map(int, number.groups())) < OLDEST:
+        raise GitFailed(f"{said} is too old: worktrees of agents need git {'.'.join(map(str, OLDEST))} or newer")
+
+
+@lru_cache(maxsize=1)
+def _version(program: str, _changed: int) -> str:
+    asked = Prepared((program, "version"), processes.NEUTRAL, processes.environment(LC_ALL="C"), sandboxed=False)
+    return _call(asked, b"", LARGEST, SECONDS, ())[0].line
 
 
 def format_of(commit: str) -> str:

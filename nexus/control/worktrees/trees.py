@@ -35,6 +35,7 @@ from nexus.control.runners.git import (
     GitResult,
     Origin,
     TookTooLong,
+    check_version,
     format_of,
     operators_settings,
     origin_of,
@@ -214,6 +215,7 @@ def names_in_words(names: Sequence[str]) -> str:
 def make(origin: Origin, path: str, wanted: str, owner: str | None = "") -> Tree:
     """Create a branch at the origin's commit, and a clone with it at `path`. Raises GitFailed and leaves nothing behind
     then."""
+    check_version()
     with _few(owner):
         try:
             base = origin.head()
