@@ -56,6 +56,12 @@ class ControlSettings(Settings):
         "unsandboxed.",
         choices=("preferred", "required"),
     )
+    pool_commit_as: str = setting(
+        "nexus",
+        "Who makes the merge commits in your repositories. operator: you, with the name, address and signature of your "
+        "own git configuration (user.name, user.email, commit.gpgSign). Agents' commits then have your address.",
+        choices=("nexus", "operator"),
+    )
     pool_question_seconds: int = setting(
         1_800,
         "A question that no operator answered within this time (s) counts as refused.",

@@ -31,7 +31,6 @@ from nexus.control.worktrees.lane import LANE_WORK
 from nexus.control.worktrees.merging import LANE
 from nexus.control.worktrees.trees import FOLDER, LOCKS
 from nexus.core.background_work import work_once
-from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
@@ -82,7 +81,7 @@ def merged(agent_id: str, caller: Caller = OPERATOR) -> WorktreeMerge:
 def merge(tree: trees.Tree) -> None:
     """Do what the merge lane does with a worktree, without a store."""
     origin, work = tree.source, trees.hand_in(tree, "Work", f"{LANE}/test")
-    found = merging.prepare(origin, merging.target(origin), tree.base, work, "Merge it", now())
+    found = merging.prepare(origin, merging.target(origin), tree.base, work, "Merge it")
     assert found.commit is not None
     merging.fast_forward(origin, merging.target(origin), found.onto, found.commit)
 

@@ -19,7 +19,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -31,6 +30,7 @@ from nexus.control.runners.programs import git_steps
 from nexus.core import foreign_files, processes
 
 SECONDS = 30  # time limit of one call
+SIGNING_SECONDS = 30  # of a commit by the operator, who may have to unlock the key or to touch it
 INDEX_BYTES = 50_000  # of an index, for each of which it gets a second more: some 500 files
 OLDEST = (2, 38)  # version whose merge-tree writes a tree; what else is used here came with 2.32 at the latest
 ANY_CODE = tuple(range(256))  # for a step whose exit code is its answer, or does not matter
@@ -59,7 +59,8 @@ PROGRAMS = {  # settings that run programs, and harmless values for them
     "merge": {"driver": "false"},  # a conflict is reported instead
 }
 PROTOCOLS = ("http", "https", "ssh")  # of other machines
-LOGIN = ("HOME", "XDG_CONFIG_HOME", "SSH_AUTH_SOCK")  # variables with which git logs in as the operator
+# Variables with which git logs in, and signs, as the operator.
+LOGIN = ("HOME", "XDG_CONFIG_HOME", "SSH_AUTH_SOCK", "GNUPGHOME")
 # Of the operator: what git, ssh and the usual credential helpers read.
 LOGIN_FILES = (
     *(".gitconfig", ".config/git", ".config/gh", ".config/glab-cli", ".git-credentials", ".netrc", ".ssh"),
@@ -67,6 +68,7 @@ LOGIN_FILES = (
 )
 UNREAD_CONFIG = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM")  # variables that keep git from reading the operator's
 PERSON = {"NAME": "Nexus", "EMAIL": "nexus@localhost"}
+SIGNING = ("user.", "author.", "committer.", "gpg.", "commit.gpgsign")  # settings of who commits, and how they sign
 VERSION = re.compile(r"git version (\d+)\.(\d+)")
 LINK_BYTES = 4_096  # of a file that says where a git directory is
 
@@ -138,6 +140,8 @@ class Git:
     config: Mapping[str, str] = field(default_factory=lambda: NEUTRAL)
     network: bool = False
     as_operator: bool = False  # it reads the operator's own configuration
+    outside: bool = False  # of the sandbox: for the operator's own programs
+    person: Mapping[str, str] = field(default_factory=lambda: PERSON)  # who commits; empty: as the configuration says
     apart: str = ""  # an object format: it works in an empty repository of this format, which borrows `borrowed`
     borrowed: tuple[str, ...] = ()  # object directories
     objects: str = ""  # the object directory that it writes into, if not its own
@@ -145,7 +149,6 @@ class Git:
     protocols: str = "none"  # that it may use
     largest_file: int | None = None  # bytes of each file that it writes
     outlives: bool = False  # whether it works on when this process ends
-    moment: datetime | None = None  # that its commits are of, so that the same is made again
     seconds: float | None = None  # its time limit, if not SECONDS
 
     def settings(self) -> dict[str, str]:
@@ -258,7 +261,7 @@ class Git:
     def prepared(self, command: Sequence[str], values: Mapping[str, str], scratch: str) -> Prepared:
         """Return how to start a command: in the sandbox if there is one, which has a SCRATCH of its own; else with
         `scratch`. Raises GitFailed."""
-        cwd, works = self.work_tree, sandbox.state().works
+        cwd, works = self.work_tree, sandbox.state().works and not self.outside
         if works:
             scratch, command, cwd = PRIVATE, self._enclosed(command), processes.NEUTRAL
         works = works or self.outlives  # so it gets no guardian
@@ -278,8 +281,6 @@ class Git:
             env["GIT_OBJECT_DIRECTORY"] = self.objects
         if self.largest_file is not None:
             env[git_steps.LARGEST_FILE] = str(self.largest_file)
-        if self.moment is not None:
-            env |= dict.fromkeys(("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"), f"{int(self.moment.timestamp())} +0000")
         if self.copies_index:
             env |= {"GIT_INDEX_FILE": f"{scratch}/index", git_steps.INDEX: os.path.join(self.git_dir, "index")}
         return env
@@ -305,7 +306,7 @@ class Git:
         config = {"GIT_CONFIG_COUNT": str(len(self.config))}
         for number, (name, value) in enumerate(self.config.items()):
             config |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
-        people = {f"GIT_{who}_{what}": said for who in ("AUTHOR", "COMMITTER") for what, said in PERSON.items()}
+        people = {f"GIT_{who}_{what}": said for who in ("AUTHOR", "COMMITTER") for what, said in self.person.items()}
         return {
             **processes.environment("SYSTEMROOT", LC_ALL="C"),
             **config,
@@ -345,32 +346,39 @@ def format_of(commit: str) -> str:
 def operators_settings(*names: str) -> dict[str, str]:
     """Return settings of the operator's own configuration; without names those that decide which files git sees, and
     how."""
-    home = Path.home()
-    usual = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config", "git")
-    files = [foreign_files.status(str(file)) for file in (home / ".gitconfig", usual / "config")]
-    changed = tuple(0 if file is None else file.st_mtime_ns for file in files)
-    settings = _settings(str(home), changed, int(time.monotonic() // KEPT_SECONDS))
+    settings = _settings()
     found = {name: settings[name] for name in names or EYES if name in settings}
     if not names:
-        ignored = Path(found.pop("core.excludesfile", usual / "ignore")).expanduser()
+        ignored = Path(found.pop("core.excludesfile", _usual() / "ignore")).expanduser()
         found |= {"core.excludesfile": str(ignored)} if ignored.is_file() else {}
     return found
 
 
-@lru_cache(maxsize=1)
-def _settings(_home: str, _changed: tuple[int, ...], _period: int) -> Mapping[str, str]:
-    env = processes.environment("HOME", "XDG_CONFIG_HOME", LC_ALL="C")
+def _usual() -> Path:
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config", "git")
+
+
+def _settings(git_dir: str = "") -> Mapping[str, str]:
+    """Return the operator's own configuration, with what it includes for a repository."""
+    files = [foreign_files.status(str(file)) for file in (Path.home() / ".gitconfig", _usual() / "config")]
+    changed = tuple(0 if file is None else file.st_mtime_ns for file in files)
+    return _read(str(Path.home()), changed, int(time.monotonic() // KEPT_SECONDS), git_dir)
+
+
+@lru_cache(maxsize=8)
+def _read(_home: str, _changed: tuple[int, ...], _period: int, git_dir: str) -> Mapping[str, str]:
+    env = processes.environment("HOME", "XDG_CONFIG_HOME", LC_ALL="C", **({"GIT_DIR": git_dir} if git_dir else {}))
     command = ("git", "config", "--global", "--includes", "--list", "-z")
     try:
         said = processes.run(command, cwd=processes.NEUTRAL, env=env, seconds=SECONDS, largest=LARGEST).output
     except OSError:
         return {}
     entries = (each.partition("\n") for each in os.fsdecode(said).split("\0"))
-    return {name: value for name, _, value in entries}
+    return {name: value if has_value else "true" for name, has_value, value in entries}
 
 
 def login() -> Mapping[str, str]:
-    """Return the variables with which git logs in as the operator."""
+    """Return the variables with which git logs in, and signs, as the operator."""
     return {name: os.environ[name] for name in LOGIN if os.environ.get(name)}
 
 
@@ -432,6 +440,11 @@ class Origin:
         return str(Path(self.objects[0]).parent)
 
     @property
+    def is_worktree(self) -> bool:
+        """Whether it is an agent's own worktree, which borrows objects."""
+        return len(self.objects) > 1
+
+    @property
     def seconds(self) -> float:
         """The time limit of a call that reads or writes all files: it grows with the repository."""
         index = foreign_files.status(os.path.join(self.git_dir, "index"))
@@ -456,6 +469,27 @@ class Origin:
     def writing(self) -> Git:
         """Return git on its objects and branches."""
         return Git(self.common, self.common, self.objects[1:], (self.common,))
+
+    @property
+    def operator(self) -> dict[str, str]:
+        """The operator's settings of who they are and how they sign, in the person's repository that this is or comes
+        from. What that repository's own configuration says does not count."""
+        settings = _settings(str(Path(self.objects[-1]).parent))
+        return {name: value for name, value in settings.items() if name.startswith(SIGNING)}
+
+    def as_operator(self, format: str) -> Git:
+        """Return git in an empty repository of this format that borrows the objects. It runs outside of the sandbox and
+        reads no other configuration than the operator's own."""
+        return Git(
+            *(processes.NEUTRAL, ""),
+            config=self.operator | {"user.useConfigOnly": "true"},
+            as_operator=True,
+            outside=True,
+            person={},
+            apart=format,
+            borrowed=self.objects,
+            seconds=SIGNING_SECONDS,
+        )
 
 
 def origin_of(directory: str, *, is_shown: bool = True) -> Origin:

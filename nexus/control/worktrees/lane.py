@@ -90,7 +90,7 @@ def queue(
         queued_at=moment,
     )
     try:
-        prepared = merging.prepare(tree.source, target, row.base, commit, _subject(row), moment)
+        prepared = merging.prepare(tree.source, target, row.base, commit, _subject(row))
         if prepared.commit is not None:
             entry.approved = prepared.commit
             merging.hold(tree.source, ref, prepared.commit)
@@ -268,7 +268,8 @@ def _merged(entry: WorktreeMerge) -> MergeResult:
         checks, why_none = approved(workspace_id_of(origin.top), origin.top)
         if checks:
             check_sandbox()  # first: each try leaves a commit in the origin
-        prepared = merging.prepare(origin, entry.target, row.base, entry.commit, _subject(row), entry.queued_at)
+        made = entry.result or entry.approved
+        prepared = merging.prepare(origin, entry.target, row.base, entry.commit, _subject(row), made)
         if prepared.conflicts:
             _record(entry, onto=prepared.onto)
             count = len(prepared.conflicts)

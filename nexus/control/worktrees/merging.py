@@ -6,14 +6,13 @@ Each step can be repeated: it reads where the branch is, and moves it only from 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, field
 
 from typing_extensions import TypedDict
 
 from nexus.control.runners.git import Git, GitFailed, Origin, format_of, step
 from nexus.control.worktrees import trees
-from nexus.control.worktrees.trees import DIFF, alone, merged_tree
+from nexus.control.worktrees.trees import DIFF, alone, commit_merge, merged_tree
 
 LANE = "refs/nexus/lane"  # a ref for each entry, which holds its work
 FILES, THEIRS = 10, 5  # whose conflicts are shown, and commits of the other side for each
@@ -57,10 +56,11 @@ def follows(git: Git, later: str, earlier: str) -> bool:
     return git.run("merge-base", "--is-ancestor", earlier, later, expect=(0, 1)).code == 0
 
 
-def prepare(origin: Origin, branch: str, base: str, work: str, message: str, moment: datetime) -> Prepared:
+def prepare(origin: Origin, branch: str, base: str, work: str, message: str, made: str | None = None) -> Prepared:
     """Merge a commit onto the head of a branch, outside of every work tree. Raises GitFailed.
 
-    The commit is of `moment`, so that a second try makes the same: git may take the first one after a kill of the hub.
+    `made` is the commit of an earlier try. It is used again while the branch is where it was, since git may take it
+    after a kill of the hub.
     """
     git = origin.git()
     onto = git.commit_of(f"refs/heads/{branch}")
@@ -80,9 +80,9 @@ def prepare(origin: Origin, branch: str, base: str, work: str, message: str, mom
         )
     if not is_change:
         return Prepared(onto)
-    return Prepared(
-        onto, replace(git, moment=moment).line("commit-tree", "-p", onto, "-p", work, "-m", message, content)
-    )
+    if made and git.run("rev-parse", f"{made}^@", expect=(0, 128)).line.split() == [onto, work]:
+        return Prepared(onto, made)
+    return Prepared(onto, commit_merge(origin, onto, work, content, message))
 
 
 def is_as_approved(origin: Origin, approved: str, commit: str) -> bool:

@@ -25,11 +25,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from nexus.control.config import ControlSettings
 from nexus.control.permissions import protected_paths
 from nexus.control.permissions.rules import Permissions
 from nexus.control.runners.git import (
     ANY_CODE,
     NEUTRAL,
+    PERSON,
     Git,
     GitFailed,
     GitResult,
@@ -266,7 +268,8 @@ def _create(tree: Tree, commit: str) -> None:
     for remote in (name.removesuffix(".url") for name in settings if REMOTE.fullmatch(name)):
         taken_over |= {each: settings[each] for end in PROMISOR if (each := f"{remote}.{end}") in settings}
         taken_over[f"{remote}.url"] = without_login(settings[f"{remote}.url"])
-    taken_over |= {"user.name": who, "user.email": f"{who}@localhost", "core.repositoryformatversion": "1"}
+    address = _address(source, f"{who}@localhost")
+    taken_over |= {"user.name": who, "user.email": address, "core.repositoryformatversion": "1"}
     git = Git(tree.path, tree.git_dir, (source.common, *tree.borrowed[1:]), (tree.path,), seconds=source.seconds)
     git.init(tree.branch, format_of(commit))
     for name, content in {
@@ -379,6 +382,7 @@ def _apart(tree: Tree, made: str = "") -> Git:
         reading=(tree.path, tree.source.common, *tree.borrowed) if made else tree.borrowed,
         writing=(made or tree.path,),
         config=config,
+        person=PERSON | {"EMAIL": _address(tree.source, PERSON["EMAIL"])},
         apart=format_of(tree.base),
         objects=made or str(own / "objects"),
         borrowed=tree.borrowed,
@@ -772,6 +776,34 @@ def merged_tree(git: Git, onto: str, work: str) -> MergedTree:
     if said.code and not conflicts:
         raise GitFailed("git cannot merge it, and names no file in conflict")
     return MergedTree(content, sorted(set(conflicts)), content != held.line)
+
+
+def commit_merge(origin: Origin, onto: str, work: str, content: str, message: str) -> str:
+    """Make the commit of a merge, and return it: as the operator where they allow that, with the signature that they
+    configured. What is merged into an agent's worktree is never theirs. Raises GitFailed."""
+    command = ("commit-tree", "-p", onto, "-p", work, "-m", message)
+    if origin.is_worktree or not _as_operator():
+        return origin.writing().line(*command, content)
+    try:
+        git = origin.as_operator(format_of(onto))
+        signs = git.line("config", "--type=bool", "--default=false", "commit.gpgSign") == "true"
+        made = git.steps(step(*command, *(["-S"] if signs else []), content), step("cat-file", "commit", 0))[1].output
+    except GitFailed as error:
+        said = " ".join(str(error).split())
+        raise GitFailed(
+            f"git cannot commit the merge as you ({said}); correct your own git configuration, or unlock your key "
+            "(`ssh-add`, or sign something in a terminal), and try again; or set `pool_commit_as` to nexus"
+        ) from None
+    return origin.writing().steps(step("hash-object", "-t", "commit", "-w", "--stdin", input=made))[0].line
+
+
+def _as_operator() -> bool:
+    return ControlSettings.current().pool_commit_as == "operator"
+
+
+def _address(origin: Origin, usual: str) -> str:
+    """Return the address of agents' commits: the operator's if they allow that, since remotes refuse others."""
+    return origin.operator.get("user.email", usual) if _as_operator() else usual
 
 
 def hand_in(tree: Tree, message: str, ref: str) -> str:
