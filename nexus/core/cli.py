@@ -8,6 +8,7 @@ import json
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NoReturn
@@ -25,6 +26,7 @@ from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.parameters import whole_number
 from nexus.core.operations.registry import TOOLSETS
 from nexus.core.operations.replies import Data
+from nexus.core.progress import at_work
 from nexus.core.quoting import visible
 
 NOTHING = 3  # exit code: it went well, and there was nothing
@@ -154,7 +156,10 @@ class OperatorCommand(NexusCommand):
         error."""
         given = {key: value for key, value in arguments.items() if value is not None}
         caller = Caller(transport="cli", operator=LOCAL_OPERATOR, connection=process_connection("cli"))
-        return dispatch.perform(TOOLSETS[self.toolset], caller, name, given).result()
+        toolset = TOOLSETS[self.toolset]
+        is_long = toolset.find(name).takes_minutes
+        with at_work(self.stderr, name.replace("_", " ")) if is_long else nullcontext():
+            return dispatch.perform(toolset, caller, name, given).result()
 
     def print_json(self, data: Mapping[str, Any]) -> None:
         self.stdout.write(json.dumps(data, indent=2))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 QUIET_SECONDS = 2.0
@@ -34,3 +37,21 @@ class Bar:
         if time.monotonic() - self._last >= QUIET_SECONDS:
             self._last = time.monotonic()
             self._stream.write(f"{self._what}: {how_far}")
+
+
+@contextmanager
+def at_work(stream: OutputStream, what: str) -> Iterator[None]:
+    """Write every two seconds that something goes on of which nobody knows how far it is."""
+    bar, ended = Bar(stream, what), threading.Event()
+
+    def tell() -> None:
+        while not ended.wait(QUIET_SECONDS):
+            bar.still("at work")
+
+    telling = threading.Thread(target=tell, daemon=True)
+    telling.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        telling.join()

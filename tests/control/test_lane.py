@@ -24,6 +24,7 @@ from nexus.control.runners import sandbox
 from nexus.control.worktrees import lane, trees, verification
 from nexus.control.worktrees.lane import LANE_WORK, Claimed
 from nexus.control.worktrees.merging import LANE
+from nexus.core import progress
 from nexus.core.background_work import work_forever, work_once
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
@@ -386,7 +387,10 @@ def test_work_whose_repository_is_away_waits(make: Make, repository: Path, tmp_p
     assert ended(merge).state == MergeState.MERGED
 
 
-def test_pages_and_the_command_show_it(committed: None, make: Make, repository: Path, browser: Browser) -> None:
+def test_pages_and_the_command_show_it(
+    committed: None, make: Make, repository: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.001)
     place = make("smith", notes="<b>mine</b>\n")
     make("other", notes="theirs\n")
     row = PoolWorktree.objects.get(agent__agent_id="other")
@@ -408,8 +412,9 @@ def test_pages_and_the_command_show_it(committed: None, make: Make, repository: 
     assert "smith" in out.getvalue() and "main" in out.getvalue()
     (place / "more.txt").touch()
     with pytest.raises(SystemExit, match="0"):
-        call_command("lane", "add", "smith", stdout=out)
+        call_command("lane", "add", "smith", stdout=out, stderr=(said := StringIO()))
     assert WorktreeMerge.objects.open().get().pk in out.getvalue()
+    assert "pool worktree queue: at work, 0 s so far" in said.getvalue()
 
 
 @pytest.mark.usefixtures("runs_sandbox")

@@ -37,6 +37,7 @@ from nexus.core.config import CoreSettings
 from nexus.core.instance import running
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.parameters import whole_number
+from nexus.core.progress import at_work
 from nexus.core.verbs import Verb, VerbsCommand, VerbsParser
 
 EXIT_CODES = """exit codes:
@@ -388,7 +389,8 @@ server:
             async with _client(options) as client:
                 return await call(client)
 
-        result = asyncio.run(asked())
+        with at_work(self.stderr, options["verb"]):
+            result = asyncio.run(asked())
         self._print(result)
         return 0 if done is None or result[done] else 1
 
