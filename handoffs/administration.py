@@ -187,11 +187,13 @@ class KnownChecks(TypedDict):
     reviewed_at: Time | None
     problem: Annotated[str | None, Field(description="Why the file cannot be read.")]
     checks: list[KnownCheck]
+    copy: Annotated[list[str], Field(description="Files that git does not have, and each worktree gets a copy of.")]
+    symlink: Annotated[list[str], Field(description="Likewise those that it gets a link to.")]
 
 
 @operation(ChecksOf, *IN_WORKSPACE, requires=(OPERATORS_ONLY,), tool=False, read_only=True, slow=True)
 def checks_list(p: ChecksOf, caller: Caller) -> KnownChecks:
-    """The checks in a project's nexus.toml, and whether they are reviewed."""
+    """The checks and local files in a project's nexus.toml, and whether they are reviewed."""
     return _known_checks(workspaces.locate(p.project_root))
 
 
@@ -201,7 +203,7 @@ class ChecksApprove(ChecksOf):
 
 @operation(ChecksApprove, *IN_WORKSPACE, Code.NOT_FOUND, requires=(OPERATORS_ONLY,), tool=False, slow=True)
 def checks_approve(p: ChecksApprove, caller: Caller) -> KnownChecks:
-    """Approve the checks in a project's nexus.toml, as you looked at them; agents may then name them."""
+    """Approve the checks and local files in a project's nexus.toml, as you looked at them."""
     checks.approve(project_root=p.project_root, digest=p.digest, operator=operator_behind(caller))
     return _known_checks(workspaces.locate(p.project_root))
 
@@ -232,6 +234,8 @@ def _known_checks(project: workspaces.ProjectDirectory) -> KnownChecks:
         "reviewed_at": iso(review.reviewed_at) if review else None,
         "problem": problem,
         "checks": rows,
+        "copy": [*found.files.copy] if found else [],
+        "symlink": [*found.files.symlink] if found else [],
     }
 
 

@@ -1,8 +1,8 @@
-"""Acceptance criteria that Nexus tests itself, and the commands that operators reviewed for it.
+"""Acceptance criteria that Nexus tests itself, and the `nexus.toml` of a project, as an operator reviewed it.
 
 A criterion `check:NAME` names a command, `file:PATH` a file that must exist, `unchanged:PATH` what must not change. Any
-other text is for the verifier. An agent only names a command: what it runs stands in the project's `nexus.toml`, and
-counts once an operator has reviewed the file's checks, and until they change.
+other text is for the verifier. An agent only names a command: what it runs stands in the project's `nexus.toml`. So do
+the local files that agents' worktrees get. Both count once an operator has reviewed them, and until one changes.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
+from coordination.paths import workspace_id_of
 from coordination.services import workspaces
 from handoffs import check_runs
 from handoffs.config import HandoffSettings
@@ -24,18 +25,21 @@ from handoffs.lifecycle import CREATOR, parse_verifier
 from handoffs.models import ReviewedChecks
 from nexus.core.clock import now
 from nexus.core.database.store import write
-from nexus.core.foreign_files import beginning
+from nexus.core.foreign_files import beginning, is_dot_git
 from nexus.core.operations.errors import Code, NexusError, invalid
 
 FILE = "nexus.toml"
 LARGEST = 65_536  # bytes of that file
-MOST = 50  # checks in it
+MOST = 50  # checks in it, and local files
 LONGEST_COMMAND = 4_000  # characters
+LONGEST_PATH = 500  # characters
 SECONDS, MOST_SECONDS = 900, 86_400  # that a check may run, where it does not say; that it may say
 CRITERION = re.compile(r"(check|file|unchanged):(\S.*)", re.DOTALL)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 KEYS = {"run", "seconds", "network"}
+WAYS = ("copy", "symlink")  # in which a worktree gets local files
+HOW_FILES = f'As in `[worktrees]` of {FILE}: `copy = [".env"]`, `symlink = ["node_modules"]`.'
 HOW = f'As in `[checks]` of {FILE}: `tests = "make test"`, or `tests = {{ run = "make test", seconds = 300 }}`.'
 
 
@@ -90,7 +94,7 @@ def verify_names(criteria: Criteria, workspace_id: str) -> None:
 
 def _lies_within(path: str) -> bool:
     parts = PurePosixPath(path).parts
-    return bool(parts) and not path.startswith("/") and ".." not in parts and ".git" not in parts
+    return bool(parts) and not path.startswith("/") and ".." not in parts and not any(map(is_dot_git, parts))
 
 
 class Check(NamedTuple):
@@ -101,30 +105,70 @@ class Check(NamedTuple):
     network: bool = False
 
 
+class LocalFiles(NamedTuple):
+    """Paths below `root` that git does not have and agents need: what worktrees get, and how. `why_none`: why they get
+    none."""
+
+    copy: Sequence[str] = ()
+    symlink: Sequence[str] = ()
+    root: str = ""
+    why_none: str = ""
+
+    @property
+    def paths(self) -> list[str]:
+        return [*self.copy, *self.symlink]
+
+
 class ProjectChecks(NamedTuple):
-    """The checks of a project's `nexus.toml`, by name, and the digest by which an operator approves them."""
+    """The checks of a project's `nexus.toml`, by name, its local files, and the digest by which an operator approves
+    them."""
 
     checks: Mapping[str, Check]
+    files: LocalFiles
     digest: str
 
 
 def read_checks(root: str) -> ProjectChecks:
-    """Read the checks in a project's `nexus.toml`. Raises NOT_FOUND where it has no such file (a link or a pipe is
-    none), and VALIDATION_ERROR."""
+    """Read a project's `nexus.toml`. Raises NOT_FOUND where it has no such file (a link or a pipe is none), and
+    VALIDATION_ERROR."""
     content = beginning(os.path.join(root, FILE), LARGEST + 1)
     if content is None:
         raise NexusError(Code.NOT_FOUND, f"{root} has no readable file {FILE}; a link is not followed.", {"file": FILE})
     if len(content) > LARGEST:
         raise invalid(f"{FILE} is larger than {LARGEST} bytes.", field=FILE)
     try:
-        table = tomllib.loads(content.decode()).get("checks", {})
+        tables = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:  # of TOML and of UTF-8
         raise invalid(f"{FILE} is not TOML: {str(error)[:200]}.", field=FILE) from None
+    table = tables.get("checks", {})
     if not isinstance(table, dict) or len(table) > MOST:
         raise invalid(f"`checks` in {FILE} must be a table of at most {MOST} checks. {HOW}", field=FILE)
     checks = {name: _check(name, value) for name, value in table.items()}
+    files = _local_files(tables.get("worktrees", {}), root)
     text = json.dumps({name: check._asdict() for name, check in checks.items()}, sort_keys=True)
-    return ProjectChecks(checks, hashlib.sha256(text.encode()).hexdigest())
+    text += json.dumps([files.copy, files.symlink]) if files.paths else ""  # an approval of a file without them holds
+    return ProjectChecks(checks, files, hashlib.sha256(text.encode()).hexdigest())
+
+
+def _local_files(table: Any, root: str) -> LocalFiles:
+    if not isinstance(table, dict) or not set(table) <= set(WAYS):
+        raise invalid(f"`worktrees` in {FILE} is malformed. {HOW_FILES}", field=FILE)
+    lists = [table.get(way, []) for way in WAYS]
+    if not all(isinstance(each, list) for each in lists) or sum(map(len, lists)) > MOST:
+        raise invalid(f"`worktrees` in {FILE} must have lists of at most {MOST} paths. {HOW_FILES}", field=FILE)
+    copy, symlink = ([_local_file(path) for path in each] for each in lists)
+    if len({*copy, *symlink}) < len(copy) + len(symlink):
+        raise invalid(f"`worktrees` in {FILE} names a path twice.", field=FILE)
+    return LocalFiles(copy, symlink, root)
+
+
+def _local_file(path: Any) -> str:
+    if not isinstance(path, str) or len(path) > LONGEST_PATH or not path.isprintable() or not _lies_within(path):
+        raise invalid(
+            f"{str(path)[:64]!r} in `worktrees` of {FILE} must be a printable path within the project. {HOW_FILES}",
+            field=FILE,
+        )
+    return str(PurePosixPath(path))
 
 
 def _check(name: str, value: Any) -> Check:
@@ -185,15 +229,33 @@ def approved(workspace_id: str, root: str) -> Approved:
         raise
     if review is None and not found.checks:
         return Approved({}, f"{FILE} of {root} has no checks.")
-    if review is None or review.digest != found.digest:
-        fault = "not approved" if review is None else f"others than {review.reviewed_by} approved"
-        names = ", ".join(found.checks)[:200] or "none is left"
-        raise invalid(
-            f"the checks in {FILE} are {fault} ({names}). Look at them on the page Checks, or approve them by `nexus "
-            f"checks approve --project {shlex.quote(root)}`",
-            field=FILE,
-        )
+    review = _approval(review, found, root)
     return Approved(found.checks, "" if found.checks else f"{review.reviewed_by} approved a {FILE} without checks.")
+
+
+def approved_files(root: str) -> LocalFiles:
+    """Return the local files that worktrees of a project get, as an operator approved them."""
+    root = os.path.realpath(root)
+    try:
+        found = read_checks(root)
+        if found.files.paths:
+            _approval(review_of(workspace_id_of(root)), found, root)
+    except NexusError as error:
+        return LocalFiles(why_none="" if error.code == Code.NOT_FOUND else error.message)
+    return found.files
+
+
+def _approval(review: ReviewedChecks | None, found: ProjectChecks, root: str) -> ReviewedChecks:
+    """Return the approval of a file as it is. Raises VALIDATION_ERROR if there is none."""
+    if review is not None and review.digest == found.digest:
+        return review
+    fault = "not approved" if review is None else f"others than {review.reviewed_by} approved"
+    names = ", ".join([*found.checks, *found.files.paths])[:200] or "none is left"
+    raise invalid(
+        f"the checks and local files in {FILE} are {fault} ({names}). Look at them on the page Checks, or approve them "
+        f"by `nexus checks approve --project {shlex.quote(root)}`",
+        field=FILE,
+    )
 
 
 def approve(*, project_root: str, digest: str, operator: str) -> ProjectChecks:
@@ -205,7 +267,7 @@ def approve(*, project_root: str, digest: str, operator: str) -> ProjectChecks:
     project, moment = workspaces.locate(project_root), now()
     found = read_checks(project.root)
     if found.digest != digest:
-        raise invalid(f"The checks of {FILE} are others now; look at them again: `nexus checks`.", field="digest")
+        raise invalid(f"The contents of {FILE} are others now; look at them again: `nexus checks`.", field="digest")
     with write():
         workspaces.ensure(project, moment)
         ReviewedChecks.objects.update_or_create(

@@ -35,6 +35,7 @@ def checks(request: HttpRequest) -> HttpResponse:
     rows: list[dict[str, Any]] = []
     for project in projects[:MOST]:
         found = run(operator(request), "checks_list", {"project_root": project.root_realpath})
-        if found["ok"] and (found["data"]["checks"] or chosen):
-            rows.append(found["data"])
+        data = found.get("data", {})
+        if found["ok"] and (data["checks"] or data["copy"] or data["symlink"] or chosen):
+            rows.append(data)
     return render(request, "handoffs/checks.html", "Checks", filters=filters, rows=rows, more=len(projects) > MOST)

@@ -174,6 +174,24 @@ def test_the_page_shows_what_it_approves(committed: None, call: Call, project: s
     assert "The checks are approved." in page and "local approved these" in re.sub("<[^>]+>", "", page)
 
 
+def test_the_page_and_the_command_show_local_files(
+    committed: None, call: Call, project: str, file: Path, capsys: Any
+) -> None:
+    call("workspace_resolve", project_root=project)
+    file.write_text('[worktrees]\ncopy = [".env"]\nsymlink = ["node_modules"]\n')
+    page = shown(Client(headers=LOCAL).get("/admin/checks/"))
+    assert "<code>.env</code>" in page and "<code>node_modules</code>" in page
+    with pytest.raises(SystemExit, match="0"):
+        call_command("checks", "approve", "--project", project, "--yes")
+    text = capsys.readouterr().out
+    assert "Each worktree gets a copy of .env\nEach worktree gets a link to node_modules\n" in text
+    before = listed(project)
+    assert (before["reviewed"], before["copy"], before["symlink"]) == (True, [".env"], ["node_modules"])
+    file.write_text('[worktrees]\nsymlink = [".env", "node_modules"]\n')
+    assert not listed(project)["reviewed"]
+    assert "look at them again" in approve(project, before["digest"])["error"]["message"]
+
+
 @pytest.mark.parametrize("kind", ["fifo", "link", "directory"])
 def test_it_waits_for_no_pipe_and_follows_no_link(db: None, project: str, file: Path, kind: str) -> None:
     if kind == "fifo":

@@ -1,4 +1,4 @@
-"""`nexus checks`: the commands by which Nexus tests results, and their approval."""
+"""`nexus checks`: what a project's nexus.toml lets Nexus run and bring into worktrees, and its approval."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from nexus.web.templatetags.nexus import plain
 
 
 class Command(VerbsCommand):
-    help = "List the checks of a project's nexus.toml; approve them."
+    help = "List the checks and local files of a project's nexus.toml; approve them."
 
     def verbs(self) -> Sequence[Verb]:
         return (
             Verb(
                 "list",
-                "List the checks in nexus.toml, their digest, and whether they are approved.",
+                "List the checks and local files in nexus.toml, their digest, and whether they are approved.",
                 operation="checks_list",
                 options=["project_root"],
                 rows="checks",
@@ -30,7 +30,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "approve",
-                "Show the checks in nexus.toml, and approve them once you agree.",
+                "Show the checks and local files in nexus.toml, and approve them once you agree.",
                 self.approve,
                 _add_digest,
                 operation="checks_list",
@@ -49,7 +49,7 @@ class Command(VerbsCommand):
                 raise NexusError(Code.NOT_FOUND, found["problem"])
             if not options["json"]:
                 self._print_whole(found)
-            if not options["yes"] and not self.ask("Approve these commands?"):
+            if not options["yes"] and not self.ask("Approve these?"):
                 self.stdout.write("Nothing was changed.")
                 return 0
         approved = self.call("checks_approve", project_root=options["project_root"], digest=digest)
@@ -63,6 +63,7 @@ class Command(VerbsCommand):
         """Print the checks, and below them what they are worth and the digest."""
         code = super().present(options, data)
         if not options["json"]:
+            self._print_files(data)
             self.stdout.write(_state(data, options["project_root"]))
         return code
 
@@ -72,7 +73,13 @@ class Command(VerbsCommand):
             self.stdout.write(f"{check['name']}: {check['state']}, {check['seconds']} seconds, {_network(check)}")
             for line in check["run"].split("\n"):
                 self.stdout.write(f"    {plain(line)}")
+        self._print_files(data)
         self.stdout.write(f"Digest: {data['digest']}")
+
+    def _print_files(self, data: Mapping[str, Any]) -> None:
+        for way, what in (("copy", "a copy of"), ("symlink", "a link to")):
+            for path in data[way]:
+                self.stdout.write(f"Each worktree gets {what} {plain(path)}")
 
 
 def _add_digest(parser: CommandParser) -> None:
@@ -89,4 +96,5 @@ def _state(data: Mapping[str, Any], project: str) -> str:
     if data["reviewed"]:
         return f"Approved by {data['reviewed_by']}, {ago(data['reviewed_at'])}. Digest: {data['digest']}"
     where = "" if project == "." else f" --project {shlex.quote(project)}"
-    return f"Not approved: they hold results and merges. Approve them by: nexus checks approve {data['digest']}{where}"
+    held = ": they hold results and merges" if data["checks"] else ""
+    return f"Not approved{held}. Approve them by: nexus checks approve {data['digest']}{where}"
