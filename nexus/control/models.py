@@ -230,6 +230,8 @@ class PoolWorktree(models.Model):
     origin = models.CharField(max_length=PATH_LENGTH)  # the work tree that it was made from, and merges into
     origin_git_dir = models.CharField(max_length=PATH_LENGTH)
     borrowed = models.JSONField(default=list)  # the object directories that it borrows from
+    local_files = models.JSONField(default=dict)  # that it was made with: for each path where it links to, or empty
+    lacks = models.TextField(blank=True)  # a sentence on the local files that it should have, and was made without
     state = models.CharField(max_length=16, choices=WorktreeState, default=WorktreeState.OPEN)
     created_at = models.DateTimeField()
     merged_at = models.DateTimeField(null=True)  # the latest merge

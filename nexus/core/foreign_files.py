@@ -22,6 +22,7 @@ CLOSED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os
 LISTING = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | CLOSED
 PASSING = getattr(os, "O_PATH", 0) | LISTING  # a directory may be passed that cannot be listed
 LARGEST = 32 << 20  # bytes of a file
+CHUNK = 1 << 20
 DEEPEST = 64  # directories in each other that a walk goes into
 May = Callable[[str], bool]
 
@@ -132,6 +133,25 @@ def replace(
         if durable:
             with directory("", above) as listed:
                 os.fsync(listed)
+
+
+def copy(path: str, at: int, to: str, to_at: int, *, largest: int) -> int:
+    """Copy a regular file, with its mode and time, to where nothing is; return its size. Missing directories above that
+    are made. EFBIG if the file is larger than `largest` bytes."""
+    with open_file(path, at) as source, _parent(to, to_at, lambda _: True) as (above, name):
+        about = os.fstat(source.fileno())
+        if about.st_size > largest:
+            raise OSError(errno.EFBIG, f"has over {largest} bytes")
+        opened = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | CLOSED, 0o600, dir_fd=above)
+        with os.fdopen(opened, "wb") as target:
+            left = about.st_size  # it may grow meanwhile
+            while left and (chunk := source.read(min(left, CHUNK))):
+                target.write(chunk)
+                left -= len(chunk)
+            target.flush()
+            os.fchmod(opened, stat.S_IMODE(about.st_mode) & 0o777)
+            os.utime(opened, ns=(about.st_atime_ns, about.st_mtime_ns))
+    return about.st_size
 
 
 def unlink(path: str, at: int | None = None) -> bool:

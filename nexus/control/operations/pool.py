@@ -72,7 +72,7 @@ class CreateAgent(Params):
 class Created(TypedDict):
     agent_id: str
     url: str
-    warning: NotRequired[Annotated[str, Field(description="The risk of a write path that names a .git.")]]
+    warning: NotRequired[Annotated[str, Field(description="A risk of its write paths, or what its worktree lacks.")]]
     initial_request_id: NotRequired[str]
     initial_status: NotRequired[str]
     response: NotRequired[Answer]
@@ -166,16 +166,20 @@ def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
         asked_in=caller.cwd,
     )
 
+    lacking = list[str]()
+
     def made(order: pool.Order, tree: pool.NewWorktree | None) -> tuple[PoolAgent, Turn | None]:
         order = replace(order, instruction_tokens=_instruction_tokens(actor, order, runner))
         with write(), domain().acting(caller.operator, "pool_create_agent") as about:
             agent, turn = pool.create(actor, order, message=p.initial_message, waits=p.seconds_to_wait, tree=tree)
             contexts.check_room(agent)
             about["agent_id"] = agent.agent_id
+        lacking.extend([tree.row["lacks"]] if tree else [])
         return agent, turn
 
     agent, turn = worktrees.create(actor, order, made)
-    return _created(agent.agent_id, turn.request_id if turn else None, rules.git_warning(agent.permissions))
+    warnings = (rules.git_warning(agent.permissions), *lacking)
+    return _created(agent.agent_id, turn.request_id if turn else None, ". ".join(filter(None, warnings)))
 
 
 def _instruction_tokens(actor: Actor, order: pool.Order, runner: Runner) -> int:

@@ -30,3 +30,9 @@ def is_hidden(path: str, cwd: str) -> bool:
     hubs = home()
     lives_there = cwd != hubs and within(cwd, (hubs,))
     return (within(path, (hubs,)) and not lives_there) or path in database()
+
+
+def holds_hidden(path: str) -> bool:
+    """Return whether a real path is the hub's own, lies in its home, or has any of that below it."""
+    own = (home(), *database())
+    return within(path, own[:1]) or any(within(each, (path,)) for each in own)

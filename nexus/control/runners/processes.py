@@ -288,6 +288,7 @@ def confined(
         cwd=cwd,
         reading=[*its_own, *borrowed(agent), *reading],
         writing=[home_of(agent)],
+        links=links(agent),
         fixed=fixed.mounts(),
     )
 
@@ -305,6 +306,13 @@ def borrowed(agent: PoolAgent) -> list[str]:
         return list(tree.borrowed)
     above = (agent.parent.cwd, *borrowed(agent.parent))
     return [path for path in tree.borrowed if within(path, above)]
+
+
+def links(agent: PoolAgent) -> list[str]:
+    """Return the local files of a project that links in an agent's worktree lead to."""
+    around = [agent.cwd, *map(str, Path(agent.cwd).parents)]
+    tree = PoolWorktree.objects.filter(path__in=around).first()
+    return [] if tree is None else [path for path in tree.local_files.values() if path]
 
 
 def _program(name: str, seen: Sequence[str]) -> list[str]:

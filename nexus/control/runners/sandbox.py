@@ -15,6 +15,7 @@ import stat
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
@@ -144,13 +145,14 @@ def wrap(
     cwd: str,
     reading: Sequence[str] = (),
     writing: Sequence[str] = (),
+    links: Sequence[str] = (),
     fixed: Mapping[str, list[str]] | None = None,
 ) -> list[str]:
     """Return the command line that runs a command in the sandbox.
 
     The command reads below the agent's directory and writes in its write paths, except for the mounts `fixed`, by path.
-    `reading` and `writing` are further paths that it needs; it starts in `cwd`. Raises RunnerFailed for a directory
-    that was replaced since it was granted.
+    `reading` and `writing` are further paths that it needs; of `links` it reads what is no symlink itself. It starts in
+    `cwd`. Raises RunnerFailed for a directory that was replaced since it was granted.
     """
     mounts = _system()
     for path in reading:
@@ -161,6 +163,11 @@ def wrap(
         raise RunnerFailed(f"the agent's directory, {permissions.cwd}, is not there any more")
     for path in meant:
         mounts[path] = [granted[path], path, path]
+    for path in links:
+        with suppress(RunnerFailed):
+            there = stat_of(path)
+            if there is not None and (stat.S_ISDIR(there.st_mode) or stat.S_ISREG(there.st_mode)):
+                mounts[path], meant[path] = ["--ro-bind", path, path], there
     mounts = {**(fixed or {}), **mounts}
     home = protected_paths.home()
     mounts[home] = ["--tmpfs", home]  # it holds the store and all keys

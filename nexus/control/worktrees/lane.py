@@ -315,7 +315,8 @@ def _checked(entry: WorktreeMerge, origin: Origin, commit: str, checks: Mapping[
     """Run the project's reviewed checks on what would be taken; return why one fails. Raises ClaimLost and NotNow."""
     if not checks:
         return ""
-    with trees.scratch(origin, commit, f"{entry.pk}-{entry.epoch}") as tree:
+    files = worktrees.local_files_of(origin.top)
+    with trees.scratch(origin, commit, f"{entry.pk}-{entry.epoch}", files) as tree:
         return failures(checks, tree, partial(_record, entry))
 
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from handoffs.checks import LocalFiles
 from nexus.control.config import ControlSettings
 from nexus.control.permissions import protected_paths
 from nexus.control.permissions.rules import Permissions
@@ -45,6 +46,8 @@ from nexus.control.runners.git import (
     step,
 )
 from nexus.control.runners.programs import lfs_pointer
+from nexus.control.worktrees import local_files
+from nexus.control.worktrees.local_files import EXCLUDE
 from nexus.core import foreign_files, unified_diff
 from nexus.core.foreign_files import Bounds
 from nexus.core.unified_diff import ChangedFile
@@ -98,8 +101,9 @@ TAKEN_OVER = ("core.sparsecheckout", "core.sparsecheckoutcone")
 REMOTE = re.compile(r"remote\..+\.url")  # by which submodules with relative addresses are found, too
 PROMISOR = ("promisor", "partialclonefilter")  # of a remote that has the objects which a partial clone lacks
 LOGIN = re.compile(r"^(\w+://)[^/@]*@")
-SHALLOW, SPARSE, EXCLUDE = "shallow", os.path.join("info", "sparse-checkout"), os.path.join("info", "exclude")
+SHALLOW, SPARSE = "shallow", os.path.join("info", "sparse-checkout")
 CONFIG_BYTES = 1_000_000  # of each of these files
+NO_FILES = LocalFiles()
 
 
 class Busy(GitFailed):
@@ -118,11 +122,19 @@ class Tree:
     origin_git_dir: str
     borrowed: tuple[str, ...] = ()  # the object directories that it borrows from, its origin's first
     owner: str | None = field(default="", compare=False)  # in whose share calls work on it; None: an operator's
+    # The local files that it was made with, each with where it links to, or empty; and what it lacks of them.
+    local_files: Mapping[str, str] = field(default_factory=dict, compare=False)
+    lacks: str = field(default="", compare=False)
 
     @property
     def as_kept(self) -> dict[str, object]:
         """Its fields, as a row stores them."""
         return {name: getattr(self, name) for name in STORED} | {"borrowed": list(self.borrowed)}
+
+    @property
+    def links(self) -> list[str]:
+        """The paths in its project that links of ours in it lead to."""
+        return [path for path in self.local_files.values() if path]
 
     @property
     def name(self) -> str:
@@ -214,9 +226,9 @@ def names_in_words(names: Sequence[str]) -> str:
     return f"{', '.join(map(repr, names[:MOST_NAMED]))}{more}"
 
 
-def make(origin: Origin, path: str, wanted: str, owner: str | None = "") -> Tree:
-    """Create a branch at the origin's commit, and a clone with it at `path`. Raises GitFailed and leaves nothing behind
-    then."""
+def make(origin: Origin, path: str, wanted: str, owner: str | None = "", files: LocalFiles = NO_FILES) -> Tree:
+    """Create a branch at the origin's commit, and a clone with it and these local files at `path`. Raises GitFailed and
+    leaves nothing behind then."""
     check_version()
     with _few(owner):
         try:
@@ -240,11 +252,10 @@ def make(origin: Origin, path: str, wanted: str, owner: str | None = "") -> Tree
         try:
             with alone(origin.common):  # the base stays, although somebody deletes the branch and rewrites the history
                 origin.writing().run("update-ref", tree.base_ref, base)
-            _create(tree, base)
+            return _create(tree, base, files)
         except (GitFailed, OSError) as error:
             take_away(tree)
             raise GitFailed(str(error)) from None
-        return tree
 
 
 def _new_branch(git: Git, wanted: str, base: str) -> str:
@@ -259,8 +270,9 @@ def _new_branch(git: Git, wanted: str, base: str) -> str:
     raise GitFailed(f"no branch nexus/{wanted} can be made")
 
 
-def _create(tree: Tree, commit: str) -> None:
-    """Create a clone at the worktree's path, with its branch at a commit. Raises GitFailed."""
+def _create(tree: Tree, commit: str, files: LocalFiles) -> Tree:
+    """Create a clone at the worktree's path, with its branch at a commit, and local files; return it with these. Raises
+    GitFailed."""
     source, settings = tree.source, tree.source.reading().settings()
     who, seen = tree.branch.rpartition("/")[2], operators_settings()
     taken_over = {name: settings[name] for name in TAKEN_OVER if name in settings} | seen
@@ -287,6 +299,8 @@ def _create(tree: Tree, commit: str) -> None:
         step("update-ref", f"refs/heads/{tree.branch}", commit),
         step("reset", "--quiet", "--hard"),
     )
+    brought, lacks = local_files.bring(files, git)
+    return replace(tree, local_files=brought, lacks=lacks)
 
 
 def _excluded(tree: Tree, seen: Mapping[str, str]) -> bytes:
@@ -422,7 +436,20 @@ def _mode(path: str) -> int:
 
 def _fetched(tree: Tree, message: str, *, moves: bool = False) -> CommittedWork:
     """Commit what a worktree holds, and fetch that into its origin. `moves`: its own branch and index move to it, too.
-    Raises GitFailed."""
+    Raises GitFailed, also for work that has local files in it."""
+    work = _fetch_work(tree, message, moves)
+    if tree.local_files:
+        since = (work.commit, f"^{tree.base}", "^HEAD")
+        named = [f":(top,literal){path}" for path in tree.local_files]
+        if commit := tree.source.reading().line("rev-list", "--max-count=1", *since, "--", *named):
+            raise GitFailed(
+                f"its commit {commit[:12]} has local files ({names_in_words(list(tree.local_files))}), which are no "
+                "work; take them out of its commits, and out of what its .gitignore allows"
+            )
+    return work
+
+
+def _fetch_work(tree: Tree, message: str, moves: bool) -> CommittedWork:
     git = _enclosed(tree)
     work = _committed(tree, message)
     about = "--format=%(objectname) %(tree) %(parent)"
@@ -609,7 +636,7 @@ def _losses(tree: Tree, work: CommittedWork) -> Losses:
                 lost += [] if (kept / path.removeprefix(LFS)).is_file() else [f"the LFS object {entry.name}"]
             elif not path.startswith(".git/"):
                 is_aside(path)  # a file that leads to a repository
-    lost += [f"{name}, which is ignored" for name in _raw_names(ignored) if _is_large(os.path.join(tree.path, name))]
+    lost += [f"{name}, which is ignored" for name in _raw_names(ignored) if _is_large(tree, name)]
     if names.cut or ignored.cut or bounds.missed or bounds.reached is not None:
         lost.append("more than can be listed")
     if len(refs.line.splitlines()) > MOST_REFS:
@@ -625,21 +652,29 @@ def _printable(name: str) -> str:
     return os.fsencode(name).decode(errors="replace")
 
 
-def _is_large(path: str) -> bool:
-    """Return whether an ignored file, or the files in an ignored directory, have LARGE_BYTES; also if that is not to be
-    found out."""
-    size, bounds = 0, Bounds(MOST_FILES)
+def _is_large(tree: Tree, name: str) -> bool:
+    """Return whether an ignored file, or the files in an ignored directory, have LARGE_BYTES that its origin does not
+    have; also if that is not to be found out."""
+    size, bounds, path = 0, Bounds(MOST_FILES), os.path.join(tree.path, name)
     try:
-        if not stat.S_ISDIR((about := os.lstat(path)).st_mode):
-            return about.st_size >= LARGE_BYTES
+        about = os.lstat(path)
+        if not stat.S_ISDIR(about.st_mode):
+            return about.st_size >= LARGE_BYTES and not _is_copy(about, os.path.join(tree.origin, name))
         with foreign_files.directory(path) as top:
-            for _, _, entry in foreign_files.walk(top, bounds):
-                size += entry.stat(follow_symlinks=False).st_size
+            for below, _, entry in foreign_files.walk(top, bounds):
+                found = entry.stat(follow_symlinks=False)
+                size += 0 if _is_copy(found, os.path.join(tree.origin, name, below)) else found.st_size
                 if size >= LARGE_BYTES:
                     return True
     except OSError:
         return True
     return bounds.missed or bounds.reached is not None
+
+
+def _is_copy(about: os.stat_result, path: str) -> bool:
+    """Return whether a file has the size and time of another, as local files do. Raises OSError."""
+    known = foreign_files.status(path)
+    return known is not None and (about.st_size, about.st_mtime_ns) == (known.st_size, known.st_mtime_ns)
 
 
 @contextmanager
@@ -817,26 +852,25 @@ def hand_in(tree: Tree, message: str, ref: str) -> str:
 
 
 @contextmanager
-def scratch(origin: Origin, commit: str, name: str) -> Iterator[Tree]:
-    """Make a work tree of a commit of the origin, and remove it at the end. Raises GitFailed."""
+def scratch(origin: Origin, commit: str, name: str, files: LocalFiles) -> Iterator[Tree]:
+    """Make a work tree of a commit of the origin, with local files, and remove it at the end. Raises GitFailed."""
     path = os.path.join(protected_paths.home(), SCRATCH, name)
     tree = Tree(path, os.path.join(path, ".git"), "merged", commit, origin.top, origin.git_dir, origin.objects)
     try:
         Path(path).mkdir(mode=0o700, parents=True)
-        _create(tree, commit)
-        yield tree
+        yield _create(tree, commit, files)
     finally:
         with suppress(OSError):
             foreign_files.remove(path)
 
 
 @contextmanager
-def outcome(tree: Tree, seen: Survey, name: str) -> Iterator[Tree]:
-    """Make a work tree of what the target of a worktree would be, as a survey found it, and remove it at the end.
-    Raises GitFailed."""
+def outcome(tree: Tree, seen: Survey, name: str, files: LocalFiles) -> Iterator[Tree]:
+    """Make a work tree of what the target of a worktree would be, as a survey found it, with local files, and remove it
+    at the end. Raises GitFailed."""
     git = tree.source.writing()
     commit = git.line("commit-tree", "-p", seen.base, "-p", seen.work, "-m", f"Merge {tree.branch}", seen.content)
-    with scratch(tree.source, commit, name) as made:
+    with scratch(tree.source, commit, name, files) as made:
         yield made
 
 

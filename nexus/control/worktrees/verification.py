@@ -55,17 +55,22 @@ class WorkLocation(NamedTuple):
 
 
 class CheckLocation(NamedTuple):
-    """Where checks run: what they may write, the directory, and what git needs beside that."""
+    """Where checks run: what they may write, the directory, what git needs beside that, what links lead to, and a
+    sentence on the local files that are not there."""
 
     permissions: Permissions
     directory: str
     reading: Sequence[str] = ()
+    links: Sequence[str] = ()
+    lacks: str = ""
 
     @classmethod
     def of(cls, tree: trees.Tree, below: str = ".") -> CheckLocation:
         """Return a directory in a work tree that was made for checks."""
         directory = os.path.normpath(os.path.join(tree.path, below))
-        return cls(Permissions(Preset.WORKER, tree.path, (tree.path,)), directory, tree.borrowed)
+        return cls(
+            Permissions(Preset.WORKER, tree.path, (tree.path,)), directory, tree.borrowed, tree.links, tree.lacks
+        )
 
 
 class CheckResults(NamedTuple):
@@ -191,7 +196,8 @@ def _tested(
             why = f"{seen.why_not}; that branch is at {tree.source.head()}"
             criteria = [*(f"check:{each}" for each in commands), *(f"file:{path}" for path in files)]
             return [_result(criterion, False, why=why) for criterion in criteria]
-        with trees.outcome(tree, seen, f"{name}-{run.epoch}") as merged:
+        wanted = worktrees.local_files_of(tree.origin)
+        with trees.outcome(tree, seen, f"{name}-{run.epoch}", wanted) as merged:
             place = CheckLocation.of(merged, os.path.relpath(location.directory, tree.path))
             return _results(run, place, commands, files)
     except GitFailed as error:
@@ -227,6 +233,7 @@ def run_check(name: str, check: Check, place: CheckLocation, alive: Callable[[],
             network=check.network,
             cwd=place.directory,
             reading=place.reading,
+            links=place.links,
         )
         ended = watch(
             line,
@@ -242,7 +249,7 @@ def run_check(name: str, check: Check, place: CheckLocation, alive: Callable[[],
     return _result(
         f"check:{name}",
         ended.code == 0,
-        why=why,
+        why=f"{why}. {place.lacks}" if place.lacks else why,
         command=check.run,
         code=ended.code,
         seconds=round(time.monotonic() - began, 3),

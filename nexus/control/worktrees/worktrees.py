@@ -13,6 +13,8 @@ from pathlib import Path
 
 from django.db import DatabaseError
 
+from handoffs import checks
+from handoffs.checks import LocalFiles
 from inbox import receipts
 from nexus.control.agents import pool
 from nexus.control.errors import ControlCode
@@ -82,7 +84,15 @@ def _tree(order: pool.Order, cwd: str, parent: PoolAgent | None, actor: Actor) -
     if not name or name.endswith((".", ".lock")):
         name = secrets.token_hex(4)
     path = str(Path(os.path.realpath(home)) / f"{name}-{secrets.token_hex(4)}")
-    return trees.make(origin, path, name, None if actor.agent is None else actor.agent.owner)
+    owner = None if actor.agent is None else actor.agent.owner
+    return trees.make(origin, path, name, owner, local_files_of(origin.top))
+
+
+def local_files_of(origin: str) -> LocalFiles:
+    """Return the local files that worktrees of an origin get: those of the project that it was made from at last."""
+    while row := at(origin):
+        origin = row.origin
+    return checks.approved_files(origin)
 
 
 def at(directory: str) -> PoolWorktree | None:
