@@ -204,6 +204,7 @@ class Clone(BaseModel):
     git: Annotated[str, Field(min_length=1, max_length=2_000)]
     branch: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_./+-]*$", max_length=200)] | None = None
     seconds: Annotated[int, Field(ge=1, le=86_400)] = 600  # limit of one clone
+    files: Annotated[str, Field(pattern="^/", max_length=2_000)] | None = None  # a project whose local files it gets
 
     @field_validator("git")
     @classmethod

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from nexus.control.models import PoolAgent
-from nexus.control.runners import sandbox
+from nexus.control.runners import processes, sandbox
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners_file import Clone, read_runners
+from nexus.control.runners_file import Clone, read_runners, runners
 from nexus.control.worker import clones
 from nexus.control.worker.scheduling import Worker
 from nexus.core.operations.errors import NexusError
-from nexus.core.waiting import WRITERS, in_thread
+from nexus.core.waiting import READERS, WRITERS, in_thread
+from tests.conftest import does
 from tests.control.pool import acancel, asend, create, ended
 
 HANGS = "sleep 1000;:"  # as core.sshCommand: ssh that does not answer
@@ -203,6 +204,34 @@ async def test_a_directory_is_cloned_before_the_first_turn_alone(
     turn = await ended(await asend("ann"))
     assert turn.why == f"the agent's directory, {cwd}, is not there any more", "its work is lost: a person decides"
     assert names(below) == []
+
+
+@pytest.mark.usefixtures("transactional_db")
+async def test_a_clone_gets_the_approved_local_files_of_a_project_on_the_machine(
+    shop: Path, below: Path, tmp_path: Path, configure: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    work = tmp_path / "work"
+    (work / "nexus.toml").write_text('[worktrees]\ncopy = [".env", "none"]\nsymlink = ["modules"]\n')
+    (work / ".env").write_text("KEY=1")
+    (work / "modules").mkdir()
+    configure(home=tmp_path / "home")
+    configured(tmp_path / "home", below, f'{shop}"\nfiles = "{work}')
+    clone = runners().clones[str(below)]
+    assert names(await ensure(clone)) == [".git", "name"]
+    assert "not approved" in caplog.text
+
+    def approve() -> None:
+        digest = does("checks_list", project_root=str(work))["data"]["digest"]
+        assert does("checks_approve", project_root=str(work), digest=digest)["ok"]
+
+    await in_thread(WRITERS, approve)
+    made = await ensure(clone, "bob")
+    assert names(made) == [".env", ".git", "modules", "name"]
+    assert "'none' (it is not there)" in caplog.text
+    git("add", "--all", cwd=made)
+    git("diff", "--cached", "--exit-code", cwd=made)
+    agent = PoolAgent(cwd=str(made), machine="hub")
+    assert await in_thread(READERS, partial(processes.links, agent)) == [str(work / "modules")]
 
 
 @pytest.mark.usefixtures("starts_processes")

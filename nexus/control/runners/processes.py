@@ -17,12 +17,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from handoffs import checks
 from nexus.control.models import PoolAgent, PoolWorktree
 from nexus.control.permissions import protected_paths
 from nexus.control.permissions.rules import within
 from nexus.control.runners import repositories, sandbox
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners_file import Acp, McpServer, Programs, Runner
+from nexus.control.runners_file import Acp, McpServer, Programs, Runner, runners
 from nexus.core import foreign_files
 from nexus.core.processes import BASICS, CHUNK, KILL_SECONDS, environment, start_async
 
@@ -309,10 +310,15 @@ def borrowed(agent: PoolAgent) -> list[str]:
 
 
 def links(agent: PoolAgent) -> list[str]:
-    """Return the local files of a project that links in an agent's worktree lead to."""
+    """Return the local files of a project that links in an agent's worktree or clone lead to."""
     around = [agent.cwd, *map(str, Path(agent.cwd).parents)]
-    tree = PoolWorktree.objects.filter(path__in=around).first()
-    return [] if tree is None else [path for path in tree.local_files.values() if path]
+    if tree := PoolWorktree.objects.filter(path__in=around).first():
+        return [path for path in tree.local_files.values() if path]
+    clone = runners().clone_of(agent.cwd)
+    if clone is None or clone.files is None:
+        return []
+    files = checks.approved_files(clone.files)
+    return [os.path.join(files.root, path) for path in files.symlink]
 
 
 def _program(name: str, seen: Sequence[str]) -> list[str]:

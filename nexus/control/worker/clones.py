@@ -7,6 +7,7 @@ directory beside the agent's, which is renamed when it is whole. What a kill lea
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import secrets
@@ -18,13 +19,17 @@ from pathlib import Path
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
+from handoffs import checks
 from nexus.control.models import PoolAgent
 from nexus.control.runners import processes
 from nexus.control.runners.base import RunnerFailed, in_share
 from nexus.control.runners.git import NEUTRAL, PROTOCOLS, Git, GitFailed, Prepared, login_files, operators_settings
 from nexus.control.runners_file import Clone
+from nexus.control.worktrees import local_files
 from nexus.core import foreign_files
 from nexus.core.waiting import uninterrupted
+
+log = logging.getLogger(__name__)
 
 SAID = 400  # characters of git's words
 CREDENTIALS = re.compile(r"(?<=://)\S*@")
@@ -102,6 +107,16 @@ async def _clone(clone: Clone, agent: PoolAgent, new: str) -> None:
         raise GitFailed(str(failed)) from None
     if code:
         raise GitFailed(program.stderr.kept.decode(errors="replace") or f"git ended with exit code {code}")
+    if clone.files is not None:
+        await _on_thread(agent, partial(_bring, clone.files, new, agent.cwd))
+
+
+def _bring(root: str, new: str, cwd: str) -> None:
+    """Bring a project's local files into a new clone. Raises GitFailed."""
+    git = Git(new, os.path.join(new, ".git"), writing=(new,))
+    _, lacks = local_files.bring(checks.approved_files(root), git)
+    if lacks:
+        log.warning("The clone %s: %s", cwd, lacks)
 
 
 def _finish(directory: str, new: str, cwd: str) -> None:
