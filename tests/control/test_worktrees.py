@@ -170,7 +170,6 @@ def test_it_cuts_a_diff_that_is_too_long_and_tells_only_whole_names_of_very_many
     answer = does("pool_worktree_diff", agent_id="smith")["data"]
     assert answer["files"] == [f"file-{number:02}" for number in range(10)]
     assert answer["truncated"]
-    monkeypatch.setattr(trees, "NAMES_BYTES", 10_000)
     monkeypatch.setattr(trees, "DIFF_BYTES", 100)
     answer = does("pool_worktree_diff", agent_id="smith")["data"]
     assert answer["truncated"] and len(answer["diff"]) <= 100
