@@ -68,4 +68,14 @@ class Migration(migrations.Migration):
             name='new_repositories',
         ),
         migrations.RemoveField(model_name='poolworktree', name='conflicted_at'),
+        migrations.AddField(
+            model_name='poolworktree',
+            name='lacks',
+            field=models.TextField(blank=True),
+        ),
+        migrations.AddField(
+            model_name='poolworktree',
+            name='local_files',
+            field=models.JSONField(default=dict),
+        ),
     ]
