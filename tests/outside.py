@@ -16,6 +16,8 @@ PACKAGES = [
     "@modelcontextprotocol/conformance@0.1.13",
     "axe-core@4",
     "@octokit/openapi@23.0.2",
+    "jsonc-parser@3",  # reads what VS Code reads
+    "json5@2",
 ]
 
 

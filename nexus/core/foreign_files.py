@@ -15,7 +15,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from io import BufferedReader
+from io import BufferedReader, FileIO
 from itertools import islice
 
 CLOSED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)  # not on Windows
@@ -152,6 +152,31 @@ def copy(path: str, at: int, to: str, to_at: int, *, largest: int) -> int:
             os.fchmod(opened, stat.S_IMODE(about.st_mode) & 0o777)
             os.utime(opened, ns=(about.st_atime_ns, about.st_mtime_ns))
     return about.st_size
+
+
+def rewrite(path: str, content: bytes, *, mode: int) -> None:
+    """Give a regular file this content in place: its owner and its mount stay. An error puts the old content back."""
+    with _parent(path, None) as (above, name):
+        opened = os.open(name, os.O_RDWR | CLOSED, dir_fd=above)
+    with os.fdopen(opened, "r+b", buffering=0) as file:
+        known = os.fstat(opened)
+        check_regular(known)
+        if stat.S_IMODE(known.st_mode) != mode:
+            os.fchmod(opened, mode)
+        before = file.readall()
+        try:
+            _fill(file, content)
+        except OSError:
+            _fill(file, before)
+            raise
+
+
+def _fill(file: FileIO, content: bytes) -> None:
+    file.seek(0)
+    while content:
+        content = content[file.write(content) or 0 :]
+    file.truncate()
+    os.fsync(file.fileno())
 
 
 def unlink(path: str, at: int | None = None) -> bool:

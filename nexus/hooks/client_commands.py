@@ -22,9 +22,9 @@ from nexus.core.installation import DISTRIBUTION, UVX, requirement
 from nexus.core.logs import redact
 from nexus.core.processes import CHUNK, environment, python, run
 from nexus.hooks import client_files
+from nexus.hooks.client_entries import STORE_SETTINGS
 
-BACKUPS = "client-backups"  # in the home: backups of clients' files that are in a repository
-STORE_SETTINGS = ("home", "db_path", "database_url")  # settings that select the store
+BACKUPS = "client-backups"  # in the home; beside a file in a repository a backup would be committed
 GATE = "planning_gate_edits"  # the setting of planning that a hook enforces
 EDITS = "guard_edits"  # and that of reservations
 TOOLSETS = "toolsets"  # the toolsets of the client's connections: a setting, and a parameter of the URL
@@ -106,9 +106,7 @@ def carry_out(command: NexusCommand, change: Change, *, yes: bool) -> None:
 
 def write(change: Change) -> Path | None:
     """Write a change; return the backup's path, None for a new file. Raises CONFIG_ERROR."""
-    # A backup in a repository would be committed with the next `git add`.
-    in_repository = would_track(change.file)
-    return client_files.apply(change, backups=CoreSettings.current().home / BACKUPS if in_repository else None)
+    return client_files.apply(change, CoreSettings.current().home / BACKUPS)
 
 
 TIME_LIMIT_SECONDS = 10

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nexus.core.coding_clients import APP_DATA, BEFORE, CLIENTS, HOOKED, TOOLS, Format
+from nexus.core.config import flag
 from nexus.core.files import own_user
 from nexus.core.operations.errors import invalid
+from nexus.hooks.config_text import FORMATS
+from nexus.hooks.config_text import Path as TextPath
 from nexus.hooks.harness import MATCHED, PLANNING
 
 SERVER = "nexus"  # the name of the entry in every client
 PROGRAMS = {"nexus", "nexus_site", "manage"}  # program names of the `nexus` command
 KEY_VARIABLE = "NEXUS_API_KEY"  # `runmcp` reads the agent's key from it
 DEFAULT_COMMAND = (SERVER, "runmcp")
+WAYS = ("command", "args", "url", "httpUrl", "serverUrl")  # fields that lead to a server, in any client
+STORE_SETTINGS = ("home", "db_path", "database_url")  # settings that select the store
+STORE_FLAGS = tuple(map(flag, STORE_SETTINGS))
 HOOK_TIMEOUT = 10  # seconds until the harness gives up; the hook itself gives up earlier
 
 
@@ -55,8 +61,8 @@ def snippet(
     """
     known = CLIENTS[client]
     entry = server_entry(client, url=url, key=key, key_variable=key_variable, command=command)
-    document = {known.servers: {SERVER: entry}}
-    return Snippet(known.format, dump(known.format, document), known.project_file or known.user_file)
+    text = dump(known.format, (known.servers, SERVER), entry)
+    return Snippet(known.format, text, known.project_file or known.user_file)
 
 
 def server_entry(
@@ -90,6 +96,28 @@ def server_entry(
             raise invalid("No way is known to name a variable in this form; pass the key.", field="key_variable")
         key = known.variable % key_variable
     return {**remote, known.headers: {"Authorization": f"Bearer {key}"}} if key else remote
+
+
+def stale_fields(client: str, entry: Mapping[str, Any]) -> list[TextPath]:
+    """Return the fields of an earlier entry that contradict this one: another way to the server, or its secret."""
+    known = CLIENTS[client]
+    fields: list[TextPath] = [(name,) for name in WAYS if name not in entry]
+    if known.url in entry:
+        fields.append((known.environment, KEY_VARIABLE))
+    if known.headers not in entry:
+        fields.append((known.headers, "Authorization"))
+    if known.bearer_variable and known.bearer_variable not in entry:
+        fields.append((known.bearer_variable,))
+    return fields
+
+
+def store_of(started: Any) -> Mapping[str, str]:
+    """Return what names the store in an entry of ours, or in a hook's command line: flags, or the address of a hub."""
+    entry = started if isinstance(started, Mapping) else {"command": shlex.split(started)}
+    parts = [entry.get("command"), entry.get("args")]
+    words = [str(word) for part in parts for word in (part if isinstance(part, list) else [part])]
+    addresses = {name: str(entry[name]) for name in WAYS if "url" in name.lower() and name in entry}
+    return {**{word: after for word, after in pairwise(words) if word in STORE_FLAGS}, **addresses}
 
 
 def hook_entries(client: str, command: str) -> dict[str, dict[str, Any]]:
@@ -131,13 +159,11 @@ def is_ours(command: Any, client: str) -> bool:
     return not programs.isdisjoint(PROGRAMS) and words[at + 1 : at + 3] == ["--client", client]
 
 
-def dump(format: Format, document: Mapping[str, Any], indent: str | int = 2) -> str:
-    """Return the text of a configuration file."""
-    if format == "toml":
-        import tomlkit
-
-        return tomlkit.dumps(document)
-    return json.dumps(document, indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
+def dump(format: Format, path: TextPath, value: Mapping[str, Any]) -> str:
+    """Return the text of a configuration file that holds this value."""
+    document = FORMATS[format]("")
+    document.put(path, value)
+    return document.text
 
 
 def locate(path: str, project_root: Path) -> Path:
@@ -156,6 +182,9 @@ def locate(path: str, project_root: Path) -> Path:
     if not path.startswith(("~/", APP_DATA)):
         return project_root / path
     file = home / path[2:] if path.startswith("~/") else app_data / path.removeprefix(APP_DATA + "/")
-    real = file.resolve()
-    owner = next(each for each in (real, *real.parents) if each.exists()).stat().st_uid
+    try:
+        real = file.resolve()
+        owner = next(each for each in (real, *real.parents) if each.exists()).stat().st_uid
+    except (OSError, RuntimeError):  # a link to itself, or into a directory that this user may not enter
+        return file
     return real if own_user() in (owner, None) else file

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import errno
-import json
-import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -15,17 +12,18 @@ from typing import Any, NoReturn
 
 from nexus.core import files, foreign_files
 from nexus.core.coding_clients import CLIENTS, Format
-from nexus.core.files import Change
+from nexus.core.files import Change, own_user
 from nexus.core.logs import redact
 from nexus.core.operations.errors import Code, NexusError
-from nexus.core.operations.validation import refuse_constant
-from nexus.hooks import client_entries
+from nexus.hooks import client_entries, config_text
 from nexus.hooks.client_entries import SERVER
+from nexus.hooks.config_text import FORMATS, ConfigText, JsonText, WrongShape
 from nexus.hooks.harness import PLANNING
 from nexus.hooks.signal_files import private_directory
 
-Document = Any  # a JSON object as Python reads it, or tomlkit's document
-Edit = Callable[[Document], None]
+Edit = Callable[[Any], None]  # of a ConfigText
+# A file that stands alone in a mount, or in a directory that this user cannot write, is written in place.
+IN_PLACE = (errno.EBUSY, errno.EXDEV, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def plan(file: Path, format: Format, edit: Edit) -> Change:
@@ -39,48 +37,59 @@ def plan(file: Path, format: Format, edit: Edit) -> Change:
 def edited(file: Path, format: Format, before: str | None, edit: Edit) -> Change:
     """Return the change that `edit` makes to a document with this text. Raises CONFIG_ERROR as `plan` does."""
     document = parse(file, format, before or "")
-    untouched = copy.deepcopy(document)
     try:
         edit(document)
-    except _WrongShape as problem:
+        document.text.encode()
+    except WrongShape as problem:
         refuse(file, str(problem))
-    if document == untouched:
-        return Change(file, before, before)
-    with contextlib.suppress(ValueError, RecursionError):
-        after = client_entries.dump(format, document, _indent(before or ""))
-        if _plain(parse(file, format, after.encode().decode())) == _plain(document):
-            return Change(file, before, after)
-    refuse(file, "holds something that would not survive a rewrite")
+    except (ValueError, RecursionError):
+        refuse(file, "holds something that would not survive a change")
+    return Change(file, before, before if document.text == (before or "") else document.text)
+
+
+def parse(file: Path, format: Format, text: str) -> ConfigText:
+    """Return the document in a file's text. Raises CONFIG_ERROR if it has another format."""
+    try:
+        return FORMATS[format](text)
+    except ValueError as error:
+        refuse(file, f"is not well-formed {format.upper()}: {error}")
 
 
 def read(file: Path) -> str | None:
     """Return a file's text, None if there is no file. Raises CONFIG_ERROR, also for a link: `client_entries.locate`
     followed those of the user."""
     with _refusing(file, "read"), contextlib.suppress(FileNotFoundError):
-        return foreign_files.read_file(str(file)).decode("utf-8")
+        content = foreign_files.read_file(str(file))
+        if b"\0" in content:
+            refuse(file, "is in UTF-16, or is no text: save it as UTF-8, and run this again")
+        return content.decode("utf-8")
     return None
 
 
-def apply(change: Change, *, backups: Path | None = None) -> Path | None:
-    """Write a change as `write` does; return the backup's path, None for a new file.
+def find(client: str, root: Path, scope: str) -> Path:
+    """Return the file of a scope, `user` or `project`, with the client's servers. A client with only one file has it in
+    either scope."""
+    known = CLIENTS[client]
+    path = known.project_file if scope == "project" and known.project_file else known.user_file
+    assert path is not None, "every client that can be found has a file"
+    return client_entries.locate(path, root)
 
-    The backup is made beside the file, or in the directory `backups`.
-    """
+
+def apply(change: Change, backups: Path) -> Path | None:
+    """Write a change as `write` does; return the path of the backup in this directory, None for a new file."""
     file, backup = change.file, None
     if change.before is not None:
         _check_unchanged(change)
-        name = f"{file.name}.{datetime.now():%Y%m%d-%H%M%S-%f}.backup"
         with _refusing(file):
-            if backups:
-                private_directory(backups)
-            backup = (backups.resolve() if backups else file.parent) / name
-            foreign_files.replace(str(backup), change.before.encode(), mode=_mode(file, change.before))
+            private_directory(backups)
+            backup = backups.resolve() / f"{file.name}.{datetime.now():%Y%m%d-%H%M%S-%f}.backup"
+            foreign_files.replace(str(backup), change.before.encode(), mode=files.PRIVATE)
     write(change)
     return backup
 
 
 def write(change: Change, *, new_mode: int = files.PRIVATE) -> None:
-    """Write a change in one step; delete the file if nothing is left of it.
+    """Write a change; delete the file if nothing is left of it.
 
     A file with a key is readable only by its owner; a new file has `new_mode`. Raises CONFIG_ERROR if the file has
     changed since it was planned, or cannot be written.
@@ -92,7 +101,20 @@ def write(change: Change, *, new_mode: int = files.PRIVATE) -> None:
             foreign_files.unlink(str(file))
             return
         mode = new_mode if change.before is None else _mode(file, change.after)
-        foreign_files.replace(str(file), change.after.encode(), mode=mode, may_make=lambda _: True)
+        _store(str(file), change.after.encode(), mode)
+
+
+def _store(file: str, content: bytes, mode: int) -> None:
+    """Replace a file in one step where that keeps its owner and its mount; otherwise write it in place."""
+    known = foreign_files.status(file)
+    if known is None or own_user() in (known.st_uid, None):
+        try:
+            foreign_files.replace(file, content, mode=mode, may_make=lambda _: True)
+            return
+        except OSError as error:
+            if known is None or error.errno not in IN_PLACE:
+                raise
+    foreign_files.rewrite(file, content, mode=mode)
 
 
 def _check_unchanged(change: Change) -> None:
@@ -104,11 +126,12 @@ def _check_unchanged(change: Change) -> None:
 def _refusing(file: Path, done: str = "written") -> Iterator[None]:
     try:
         yield
-    except (OSError, UnicodeDecodeError) as error:
-        if getattr(error, "errno", None) in (errno.ELOOP, errno.ENOTDIR):
-            refuse(file, "is a link, or is behind one, and no link of a project is followed")
-        why = getattr(error, "strerror", None) or type(error).__name__
-        refuse(file, f"cannot be {done} ({why})")
+    except UnicodeDecodeError:
+        refuse(file, "is no UTF-8 text: save it as UTF-8, and run this again")
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            refuse(file, "is a link, or is behind one: none of a project is followed, nor one to another user's file")
+        refuse(file, f"cannot be {done} ({error.strerror or type(error).__name__})")
 
 
 def _mode(file: Path, text: str) -> int:
@@ -120,162 +143,123 @@ def _mode(file: Path, text: str) -> int:
 # Edits
 
 
+def server_path(client: str) -> config_text.Path:
+    """Return where Nexus's entry among the client's MCP servers is."""
+    return (CLIENTS[client].servers, SERVER)
+
+
 def put_server(client: str, entry: Mapping[str, Any]) -> Edit:
-    """Return an edit that sets Nexus's entry among the client's MCP servers."""
+    """Return an edit that sets Nexus's entry among the client's MCP servers. Fields that are not ours stay in it."""
+    where = server_path(client)
 
-    def edit(document: Document) -> None:
-        _object(document, CLIENTS[client].servers)[SERVER] = dict(entry)
-
-    return edit
-
-
-def drop_server(client: str) -> Edit:
-    """Return an edit that removes Nexus's entry, and the object around it if it holds nothing else."""
-
-    def edit(document: Document) -> None:
-        key = CLIENTS[client].servers
-        if key in document and SERVER in _object(document, key):
-            del document[key][SERVER]
-            if not document[key]:
-                del document[key]
+    def edit(document: ConfigText) -> None:
+        known = document.get(where)
+        if not isinstance(known, dict):
+            document.put(where, entry)
+            return
+        for name, value in entry.items():
+            fields = value.items() if isinstance(value, Mapping) and isinstance(known.get(name), dict) else ()
+            for path, each in [((*where, name, key), each) for key, each in fields] or [((*where, name), value)]:
+                document.put(path, each)
+        for field in client_entries.stale_fields(client, entry):
+            document.remove((*where, *field))
 
     return edit
 
 
-def server(document: Document, client: str) -> Mapping[str, Any] | None:
-    """Return Nexus's entry among the client's MCP servers; None if there is none."""
-    servers = document.get(CLIENTS[client].servers)
-    entry = servers.get(SERVER) if isinstance(servers, Mapping) else None
-    return entry if isinstance(entry, Mapping) else None
+def drop_server(client: str, before: ConfigText | None = None) -> Edit:
+    """Return an edit that removes Nexus's entry, and the object around it if it holds nothing else and was not in the
+    text `before`."""
+
+    def edit(document: ConfigText) -> None:
+        document.remove(server_path(client), before)
+
+    return edit
 
 
 def put_hooks(client: str, command: str) -> Edit:
-    """Return an edit that sets Nexus's hooks and replaces existing ones."""
+    """Return an edit that sets Nexus's hooks. Existing ones keep their place, their time limit and others' fields."""
+    wanted = client_entries.hook_entries(client, command)
 
-    def edit(document: Document) -> None:
-        drop_hooks(client)(document)
-        if client == "cursor":
-            document.setdefault("version", 1)
-        hooks = _object(document, "hooks")
-        for event, entry in client_entries.hook_entries(client, command).items():
-            _list(hooks, event).append(entry)
-
-    return edit
-
-
-def drop_hooks(client: str) -> Edit:
-    """Return an edit that removes Nexus's hooks, and the objects that held nothing else."""
-
-    def edit(document: Document) -> None:
-        if "hooks" not in document:
-            return
-        hooks = _object(document, "hooks")
-        found = False
+    def edit(document: JsonText) -> None:
+        if client == "cursor" and document.get(("version",)) is None:
+            document.put(("version",), 1)
         for event in client_entries.hook_entries(client, PLANNING):  # these are all of them
-            if event not in hooks:
-                continue
-            before = _list(hooks, event)
-            after = [kept for group in before for kept in _without_ours(group, client)]
-            if after != before:
-                found = True
-                hooks[event] = after
-                if not after:
-                    del hooks[event]
-        if found and not hooks:
-            del document["hooks"]
+            group = wanted.get(event)
+            _drop_handlers(document, client, event, keep=1 if group else 0)
+            found = _handlers(document, client, event)
+            if group and not (found and _update(document, found[0], group)):
+                _drop_handlers(document, client, event)
+                document.append((*HOOKS, event), group)
 
     return edit
 
 
-def installed(document: Document, client: str) -> str | None:
+def drop_hooks(client: str, before: ConfigText | None = None) -> Edit:
+    """Return an edit that removes Nexus's hooks, and the objects and lists that held nothing else and were not in the
+    text `before`."""
+
+    def edit(document: JsonText) -> None:
+        for event in client_entries.hook_entries(client, PLANNING):
+            _drop_handlers(document, client, event, before=before)
+        if client == "cursor" and before is not None and before.get(("version",)) is None and not document.get(HOOKS):
+            document.remove(("version",), before)
+
+    return edit
+
+
+def installed(document: ConfigText, client: str) -> str | None:
     """Return the command line of Nexus's hooks in a document; None if there are none."""
-    hooks = document.get("hooks")
-    groups = (
-        [group for one in hooks.values() if isinstance(one, list) for group in one] if isinstance(hooks, dict) else []
-    )
-    for group in filter(lambda one: isinstance(one, dict), groups):
-        inner = group.get("hooks")
-        for handler in (group, *(inner if isinstance(inner, list) else ())):
-            if isinstance(handler, dict) and client_entries.is_ours(handler.get("command"), client):
-                return str(handler["command"])
+    hooks = document.get(HOOKS)
+    for event in hooks if isinstance(hooks, dict) else ():
+        for handler in _handlers(document, client, event):
+            return str(document.get((*handler, "command")))
     return None
 
 
-def _without_ours(group: Any, client: str) -> list[Any]:
-    """Return a group of hooks without Nexus's; empty if nothing is left of it."""
-    if not isinstance(group, dict):
-        return [group]
-    if client_entries.is_ours(group.get("command"), client):
-        return []
-    handlers = group.get("hooks")
-    if not isinstance(handlers, list):
-        return [group]
-    others = [
-        one for one in handlers if not (isinstance(one, dict) and client_entries.is_ours(one.get("command"), client))
-    ]
-    if len(others) == len(handlers):
-        return [group]
-    return [{**group, "hooks": others}] if others else []
+HOOKS: config_text.Path = ("hooks",)
 
 
-# Parsing and types
-
-
-class _WrongShape(Exception):
-    """A part of the document has a type that the client itself would not accept."""
-
-
-def _object(parent: Document, key: str) -> Document:
-    if not isinstance(parent.setdefault(key, {}), dict):
-        raise _WrongShape(f"has a {key!r} that is no object")
-    return parent[key]
-
-
-def _list(parent: Document, key: str) -> list[Any]:
-    found = parent.setdefault(key, [])
-    if not isinstance(found, list):
-        raise _WrongShape(f"has a {key!r} that is no list")
+def _handlers(document: ConfigText, client: str, event: str) -> list[config_text.Path]:
+    """Return the paths of Nexus's hooks for an event: of items of the event's list, or of such an item's own list."""
+    found: list[config_text.Path] = []
+    groups = document.get((*HOOKS, event))
+    for number, group in enumerate(groups if isinstance(groups, list) else ()):
+        inner = group.get("hooks") if isinstance(group, dict) else None
+        places: list[tuple[config_text.Path, Any]] = [((number,), group)]
+        places += [((number, "hooks", each), one) for each, one in enumerate(inner if isinstance(inner, list) else ())]
+        for place, handler in places:
+            if isinstance(handler, dict) and client_entries.is_ours(handler.get("command"), client):
+                found.append((*HOOKS, event, *place))
     return found
 
 
-def parse(file: Path, format: Format, text: str) -> Document:
-    """Return the document in a file's text. Raises CONFIG_ERROR if it has another format."""
-    try:
-        if format == "toml":
-            return _toml(text)
-        document = json.loads(text, object_pairs_hook=_distinct, parse_constant=refuse_constant) if text.strip() else {}
-    except (ValueError, RecursionError):
-        refuse(file, f"is not well-formed {format.upper()} (comments, a stray comma?)")
-    if not isinstance(document, dict):
-        refuse(file, "is no JSON object")
-    return document
+def _drop_handlers(
+    document: ConfigText, client: str, event: str, *, keep: int = 0, before: ConfigText | None = None
+) -> None:
+    """Remove Nexus's hooks for an event but for the first `keep`, each with its group if that holds no other."""
+    for path in reversed(_handlers(document, client, event)[keep:]):
+        group = path[:3]
+        is_alone = len(path) > len(group) and len(document.get(path[:-1])) == 1
+        document.remove(group if is_alone else path, before)
 
 
-def _toml(text: str) -> Document:
-    import tomlkit
-    from tomlkit.exceptions import TOMLKitError
-
-    try:
-        return tomlkit.parse(text)
-    except TOMLKitError as error:
-        raise ValueError(str(error)) from None
-
-
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
-    if len(document) < len(pairs):
-        raise ValueError("a key stands twice")  # one of them would be lost
-    return document
-
-
-def _plain(document: Document) -> Any:
-    return document.unwrap() if hasattr(document, "unwrap") else document
-
-
-def _indent(text: str) -> str | int:
-    """Return the indentation of a JSON text; two spaces if it has none."""
-    found = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
-    return found[1] if found else 2
+def _update(document: ConfigText, path: config_text.Path, wanted: Mapping[str, Any]) -> bool:
+    """Bring one of Nexus's hooks up to date in its place; return whether it may stay there."""
+    group = path[:3]
+    handler = wanted["hooks"][0] if "hooks" in wanted else wanted
+    matcher, known = wanted.get("matcher"), document.get((*group, "matcher"))
+    is_shared = len(path) > len(group) and len(document.get(path[:-1])) > 1
+    if (len(path) > len(group)) != ("hooks" in wanted) or (is_shared and known != matcher):
+        return False
+    for name, value in handler.items():
+        if name != "timeout" or document.get((*path, name)) is None:
+            document.put((*path, name), value)
+    if matcher is not None:
+        document.put((*group, "matcher"), matcher)
+    elif known not in (None, "", "*"):
+        document.remove((*group, "matcher"))
+    return True
 
 
 def refuse(file: Path, why: str) -> NoReturn:

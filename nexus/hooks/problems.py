@@ -94,7 +94,7 @@ def _silent(home: Path) -> Iterator[HookProblem]:
 
 def _installed(home: Path) -> Iterator[tuple[str, str, datetime]]:
     """Yield the client, the project and the time of each installation of hooks by `nexus setup`."""
-    for file in sorted((home / "setup").glob("*.json")):
+    for file in setup_record.paths(home):
         try:
             written = setup_record.read(file)
             since = datetime.fromtimestamp(file.stat().st_mtime, UTC)

@@ -83,18 +83,15 @@ class Piece:
 
 def server(client: str, root: Path, scope: str, command: Sequence[str]) -> Piece:
     """Return the client's entry that starts `command`."""
-    known = CLIENTS[client]
-    path = known.project_file if scope == "project" and known.project_file else known.user_file
-    assert path is not None, "every client that can be found has a file"
     put = client_files.put_server(client, client_entries.server_entry(client, command=command))
     paste = client_entries.snippet(client, command=command).text
-    return _entry("tools", client_entries.locate(path, root), known.format, "server", client, put, paste)
+    return _entry("tools", client_files.find(client, root, scope), CLIENTS[client].format, "server", client, put, paste)
 
 
 def hooks(client: str, root: Path, scope: str, command: str) -> Piece:
     """Return the client's hooks that call `command`."""
     path = HOOKED[client].file(scope)
-    paste = client_entries.dump("json", {"hooks": client_entries.hook_entries(client, command)})
+    paste = client_entries.dump("json", ("hooks",), client_entries.hook_entries(client, command))
     put = client_files.put_hooks(client, command)
     return _entry("mail", client_entries.locate(path, root), "json", "hooks", client, put, paste)
 
@@ -107,8 +104,12 @@ def _entry(title: str, file: Path, format: Format, kind: Kind, client: str, edit
 
 
 def whole(title: str, file: Path, content: str) -> Piece:
-    """Return a file that belongs to Nexus alone."""
-    return Piece(title, file, "whole", "", lambda text: Change(file, text, content), content)
+    """Return a file that belongs to Nexus alone. Version control may check it out with Windows' line ends."""
+
+    def put(text: str | None) -> Change:
+        return Change(file, text, text if (text or "").replace("\r\n", "\n") == content else content)
+
+    return Piece(title, file, "whole", "", put, content)
 
 
 def texts(chosen: Sequence[str], root: Path, toolsets: Sequence[str]) -> Iterator[Piece]:

@@ -9,6 +9,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from nexus.core import files
 from nexus.core.coding_clients import CLIENTS, Format
 from nexus.core.files import Change
 from nexus.core.operations.errors import NexusError
-from nexus.hooks import client_files
+from nexus.hooks import client_entries, client_files
 from nexus.hooks.client_files import Edit
+from nexus.hooks.config_text import FORMATS
 from nexus.hooks.setup_pieces import Kind, Piece, without_paragraph
 from nexus.hooks.signal_files import private_directory
 
@@ -46,24 +48,48 @@ class Written:
             return text
         for kind, client in self.parts:
             if kind == "paragraph":
-                text = without_paragraph(text) or None
-            elif kind == "whole":
+                put_back = _put_back(text, self.before or "", self.after or "")
+                text = (without_paragraph(text) if put_back is None else put_back) or None
+            elif kind == "whole" and text.replace("\r\n", "\n") != self.after:
                 client_files.refuse(file, "was changed since Nexus wrote it")
+            elif kind == "whole":
+                return self.before
             else:
-                format = CLIENTS[client].format if kind == "server" else "json"
-                text = client_files.edited(file, format, text, self._removal(file, kind, client, format)).after
+                text = self._without_entry(file, text, kind, client)
             if text is None:
                 return None
         return text
 
-    def _removal(self, file: Path, kind: Kind, client: str, format: Format) -> Edit:
-        """Return an edit that removes a piece of setup, and restores the entry that was there before."""
+    def is_of_another(self, file: Path) -> bool:
+        """Return whether an entry of this file leads to another store now: another home's setup, or a person, wrote
+        it. Raises CONFIG_ERROR if the file cannot be read."""
+        text = client_files.read(file)
+        return any(self._has_moved(file, text or "", kind, client) for kind, client in self.parts)
+
+    def _has_moved(self, file: Path, text: str, kind: Kind, client: str) -> bool:
+        now, ours = (_entry(file, each, kind, client) for each in (text, self.after or ""))
+        return bool(now and ours) and client_entries.store_of(now) != client_entries.store_of(ours)
+
+    def _without_entry(self, file: Path, text: str, kind: Kind, client: str) -> str | None:
+        """Return the text without an entry, or with the one that was there before."""
+        if self._has_moved(file, text, kind, client):
+            return text
+        format = _format(kind, client)
         earlier = client_files.parse(file, format, self.before or "")
+        entry = _entry(file, self.before or "", kind, client)
+        edit: Edit
         if kind == "server":
-            entry = client_files.server(earlier, client)
-            return client_files.drop_server(client) if entry is None else client_files.put_server(client, entry)
-        command = client_files.installed(earlier, client)
-        return client_files.drop_hooks(client) if command is None else client_files.put_hooks(client, command)
+            edit = client_files.put_server(client, entry) if entry else client_files.drop_server(client, earlier)
+        else:
+            edit = client_files.put_hooks(client, entry) if entry else client_files.drop_hooks(client, earlier)
+        if entry:
+            lines = ((each or "").splitlines(keepends=True) for each in (self.before, self.after))
+            with contextlib.suppress(NexusError):
+                if (put_back := _put_back(text, *lines)) is not None:
+                    client_files.parse(file, format, put_back)
+                    return put_back
+        after = client_files.edited(file, format, text, edit).after or ""
+        return self.before if earlier.is_empty and FORMATS[format](after).is_empty else after
 
 
 @dataclass
@@ -81,10 +107,14 @@ def path(home: Path, project_root: Path) -> Path:
     return home / "setup" / f"{hashlib.sha256(os.fsencode(project_root)).hexdigest()[:32]}.json"
 
 
+def paths(home: Path) -> list[Path]:
+    """Return the paths of all records."""
+    return sorted((home / "setup").glob("*.json"))
+
+
 def has_other_projects(home: Path, project_root: Path) -> bool:
     """Return whether setup has written for another project whose agents use the same hub."""
-    mine = path(home, project_root)
-    return any(file != mine for file in mine.parent.glob("*.json"))
+    return any(file != path(home, project_root) for file in paths(home))
 
 
 @contextlib.contextmanager
@@ -99,6 +129,44 @@ def load(home: Path, project_root: Path) -> Record:
     """Return a project's record; an empty one if there is none. Raises CONFIG_ERROR if it cannot be read."""
     file = path(home, project_root)
     return read(file) if file.exists() else Record(str(project_root))
+
+
+def _of_others(home: Path, record: Record) -> dict[str, Written]:
+    """Return the files that setup wrote for other projects, too."""
+    found: dict[str, Written] = {}
+    for file in paths(home):
+        with contextlib.suppress(NexusError):  # doctor names a record that cannot be read
+            found |= read(file).files if file != path(home, Path(record.project_root)) else {}
+    return found
+
+
+def _shared(one: Sequence[str], other: Sequence[str]) -> int:
+    """Return how many items two sequences share at their beginning."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _put_back(text: str, before: Sequence[str], after: Sequence[str]) -> str | None:
+    """Return a text in which what differs between two others, by letters or by lines, is as before; None if the later
+    form does not stand in it once."""
+    head = _shared(before, after)
+    tail = _shared(before[head:][::-1], after[head:][::-1])
+    old, new = ("".join(each[head : len(each) - tail]) for each in (before, after))
+    return text.replace(new, old) if new and text.count(new) == 1 else None
+
+
+def _format(kind: Kind, client: str) -> Format:
+    return CLIENTS[client].format if kind == "server" else "json"
+
+
+def _entry(file: Path, text: str, kind: Kind, client: str) -> Any:
+    """Return a client's entry for Nexus in a text, or the command line of its hooks; None if there is none."""
+    if kind not in ("server", "hooks"):
+        return None
+    document = client_files.parse(file, _format(kind, client), text)
+    if kind == "hooks":
+        return client_files.installed(document, client)
+    found = document.get(client_files.server_path(client))
+    return found if isinstance(found, dict) else None
 
 
 def read(file: Path) -> Record:
@@ -141,7 +209,9 @@ def plan(pieces: Sequence[Piece]) -> tuple[dict[Path, Change], list[tuple[Piece,
 def write(home: Path, record: Record, changes: Sequence[Change], pieces: Sequence[Piece]) -> None:
     """Write the changes, all or none, and store the record. Raises CONFIG_ERROR and leaves every file unchanged
     then."""
-    earlier = dict(record.files)
+    earlier, others = dict(record.files), _of_others(home, record)
+    for file in {str(piece.file) for piece in pieces} & others.keys():  # what another project wrote serves this one
+        record.files.setdefault(file, others[file])
     for change in changes:
         known = record.files.get(str(change.file))
         before = known.reverted(change.file, change.before) if known else change.before
@@ -175,19 +245,34 @@ def undo(home: Path, record: Record, files_to_undo: dict[Path, Change]) -> None:
         save(home, record)
 
 
-def undoing(record: Record) -> tuple[dict[Path, Change], list[NexusError]]:
-    """Return the changes that undo what was written, the last first, and the reasons why other files stay as they
-    are."""
+def is_of_another(record: Record) -> bool:
+    """Return whether another home serves this project now."""
+    for name, written in record.files.items():
+        with contextlib.suppress(NexusError):
+            if Path(name).is_relative_to(record.project_root) and written.is_of_another(Path(name)):
+                return True
+    return False
+
+
+def undoing(home: Path, record: Record) -> tuple[dict[Path, Change], list[NexusError], list[Path]]:
+    """Return the changes that undo what was written, the last first; the reasons why other files stay as they are; and
+    the files that keep what another project or another home uses."""
     changes: dict[Path, Change] = {}
     refused: list[NexusError] = []
+    kept: list[Path] = []
+    used = _of_others(home, record).keys()
+    moved = is_of_another(record)
     for name, written in reversed(record.files.items()):
         file = Path(name)
         try:
             text = client_files.read(file)
-            changes[file] = Change(file, text, written.reverted(file, text))
+            stays = name in used or (moved and all(kind in ("paragraph", "whole") for kind, _ in written.parts))
+            changes[file] = Change(file, text, text if stays else written.reverted(file, text))
+            if text == changes[file].after and text not in (None, written.before):
+                kept.append(file)
         except NexusError as error:
             refused.append(error)
-    return changes, refused
+    return changes, refused, kept
 
 
 def _missing(file: Path) -> list[Path]:

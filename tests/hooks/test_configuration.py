@@ -6,12 +6,12 @@ import json
 import subprocess
 import sys
 import tempfile
+import tomllib
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tomlkit
 from django.core.management import call_command
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -65,7 +65,7 @@ def rewritten(text: str | None, *edits: Edit, format: Format = "json") -> str:
         if text is not None:
             file.write_bytes(text.encode())
         for edit in edits:
-            client_files.apply(client_files.plan(file, format, edit))
+            client_files.write(client_files.plan(file, format, edit))
         return file.read_bytes().decode()
 
 
@@ -143,19 +143,28 @@ TOML = '# my settings\nmodel = "x"  # the good one\n\n[mcp_servers.other]\ncomma
 def test_it_keeps_the_comments_and_order_of_toml() -> None:
     entry = client_entries.server_entry("codex", url="http://127.0.0.1:1/mcp", key_variable="NEXUS_API_KEY")
     installed = rewritten(TOML, client_files.put_server("codex", entry), format="toml")
-    assert tomlkit.parse(installed).unwrap()["mcp_servers"]["nexus"] == {
+    assert tomllib.loads(installed)["mcp_servers"]["nexus"] == {
         "url": "http://127.0.0.1:1/mcp",
         "bearer_token_env_var": "NEXUS_API_KEY",
     }
     assert "# my settings" in installed and "# the good one" in installed
     back = rewritten(TOML, client_files.put_server("codex", entry), client_files.drop_server("codex"), format="toml")
-    assert tomlkit.parse(back) == tomlkit.parse(TOML)
-    assert "# my settings" in back and "# the good one" in back
+    assert back == TOML
 
 
 NO_JSON = [
-    *('{"hooks": {} // comment\n}', "[]", '{"a": 1, "a": 2}', '{"a": NaN}', '{"a": 1e999}', '{"hooks": []}'),
-    *('{"hooks": {"Stop": {}}}', '{"a": "\\ud800"}', "[" * 100_000),
+    *("[]", '{"hooks": []}', '{"hooks": {"Stop": {}}}', "[" * 100_000),
+    *(
+        '{"a" 1}',
+        '{"a": 1 "b": 2}',
+        '{"a": abc}',
+        '{"a": 1} {}',
+        '{"a": 1',
+        "/* x",
+        '{"a": "x\n"}',
+        '{"a": 1,, "b": 2}',
+        "{,}",
+    ),
 ]
 NO_TOML = ["a = ", "a = 1\na = 2", "mcp_servers = 3", "mcp_servers = [1]"]
 
@@ -182,8 +191,9 @@ def test_it_keeps_a_backup_the_mode_and_the_users_link(tmp_path: Path, monkeypat
     link = tmp_path / "settings.json"
     link.symlink_to(real)
     file = client_entries.locate("~/settings.json", tmp_path / "project")
-    backup = client_files.apply(client_files.plan(file, "json", client_files.put_hooks("codex", COMMAND)))
-    assert backup is not None and backup.read_text() == '{"a": 1}'
+    change = client_files.plan(file, "json", client_files.put_hooks("codex", COMMAND))
+    backup = client_files.apply(change, tmp_path / "backups")
+    assert backup is not None and backup.read_text() == '{"a": 1}' and backup.stat().st_mode & 0o777 == 0o600
     assert link.is_symlink() and "hooks" in real.read_text()
     assert real.stat().st_mode & 0o777 == 0o640
 
@@ -193,7 +203,7 @@ def test_it_refuses_when_the_file_changed_after_it_was_shown(tmp_path: Path) -> 
     change = client_files.plan(file, "json", client_files.put_hooks("codex", COMMAND))
     file.write_text('{"mine": 1}')
     with pytest.raises(NexusError, match="changed by somebody else"):
-        client_files.apply(change)
+        client_files.write(change)
     assert file.read_text() == '{"mine": 1}'
 
 
@@ -205,7 +215,7 @@ def test_it_makes_no_file_to_take_something_out_of(tmp_path: Path, edit: Edit) -
 def test_it_makes_a_new_file_for_its_owner_alone(tmp_path: Path) -> None:
     file = tmp_path / "new" / "mcp.json"
     entry = client_entries.server_entry("cursor", url="http://127.0.0.1:1/mcp", key="nxs_secret")
-    assert client_files.apply(client_files.plan(file, "json", client_files.put_server("cursor", entry))) is None
+    client_files.write(client_files.plan(file, "json", client_files.put_server("cursor", entry)))
     assert file.stat().st_mode & 0o777 == 0o600
 
 
@@ -336,7 +346,7 @@ def test_it_connects_a_project_over_http(project: str, client: str, place: str, 
     nexus("connect", "--url", URL, "--key-env", "KEY", *options)
     file = Path(project, place)
     known = CLIENTS[client]
-    read = json.loads if known.format == "json" else tomlkit.loads
+    read = json.loads if known.format == "json" else tomllib.loads
     assert read(file.read_text())[known.servers]["nexus"] == entry
     nexus("connect", "--remove", *options)
     assert read(file.read_text()) == {}
@@ -494,7 +504,7 @@ def test_it_refuses_a_remote_server_where_a_client_starts_local_ones() -> None:
 @pytest.mark.parametrize("client", CLIENTS)
 def test_it_has_a_snippet_for_every_client(client: str) -> None:
     snippet = client_entries.snippet(client, key="nxs_key")
-    read = json.loads if snippet.format == "json" else tomlkit.loads
+    read = json.loads if snippet.format == "json" else tomllib.loads
     known = CLIENTS[client]
     entry = read(snippet.text)[known.servers]["nexus"]
     started = entry["command"] if known.joined else [entry["command"], *entry["args"]]
@@ -512,7 +522,7 @@ WRITTEN = sorted([*(HERE / "clients").iterdir(), *(HERE / "documented_clients").
 def test_it_writes_beside_what_a_client_wrote_and_takes_that_out_again(file: Path) -> None:
     client = file.name.partition(".")[0]
     known, text = CLIENTS[client], file.read_text()
-    read = json.loads if known.format == "json" else tomlkit.loads
+    read = json.loads if known.format == "json" else tomllib.loads
     put = client_files.put_server(client, client_entries.server_entry(client))
     there = read(rewritten(text, put, format=known.format))
     assert there[known.servers].pop("nexus") and there == read(text)
@@ -522,7 +532,7 @@ def test_it_writes_beside_what_a_client_wrote_and_takes_that_out_again(file: Pat
 @pytest.mark.parametrize("file", [file for file in WRITTEN if "cline" not in file.name], ids=lambda file: file.name)
 def test_it_writes_entries_in_the_form_that_a_client_writes(file: Path) -> None:
     client = file.name.partition(".")[0]
-    read = json.loads if CLIENTS[client].format == "json" else tomlkit.loads
+    read = json.loads if CLIENTS[client].format == "json" else tomllib.loads
     theirs = read(file.read_text())[CLIENTS[client].servers]
     if "other" in theirs:
         ours = client_entries.server_entry(client, command=["/bin/other", "serve"])
@@ -542,7 +552,7 @@ def test_it_lists_the_clients_on_this_machine(tmp_path: Path, monkeypatch: pytes
         (tmp_path / directory).mkdir()
     (tmp_path / "bin" / "claude").touch(mode=0o755)  # which has no directory yet
     (tmp_path / ".codex" / "config.toml").write_text('[mcp_servers.nexus]\ncommand = "nexus"\n')
-    (tmp_path / ".gemini" / "settings.json").write_text("{// a comment\n}")
+    (tmp_path / ".gemini" / "settings.json").write_text("{")
     out = StringIO()
     call_command("connect", "--project", str(tmp_path), stdout=out)
     rows = {line.split()[0]: line for line in out.getvalue().splitlines() if line}

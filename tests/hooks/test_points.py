@@ -19,6 +19,7 @@ from nexus.core.coding_clients import HARNESSES, HOOKED, TOOLS
 from nexus.core.harness_events import HarnessEvent, HookAnswer, HookEvent
 from nexus.hooks import client_entries, client_files, entry, quick_check
 from nexus.hooks import harness as dialects
+from nexus.hooks.config_text import JsonText
 from tests.hooks.harness import Harness
 
 
@@ -194,16 +195,17 @@ def test_it_tells_of_mail_although_a_listener_failed(
 def test_it_is_installed_for_every_point_when_planning_is_wanted_and_for_mail_and_edits_otherwise(client: str) -> None:
     mail = client_entries.hook_command(["nexus"], client)
     planning = client_entries.hook_command(["nexus"], client, [dialects.PLANNING])
-    document: dict[str, Any] = {"other": 1}
+    document = JsonText('{"other": 1}')
     client_files.put_hooks(client, planning)(document)
-    assert set(document["hooks"]) == set(HOOKED[client].names) | set(HOOKED[client].points)
+    assert set(document.get(("hooks",))) == set(HOOKED[client].names) | set(HOOKED[client].points)
     client_files.put_hooks(client, mail)(document)
-    (before,) = set(document["hooks"]) - set(HOOKED[client].names)
+    (before,) = set(document.get(("hooks",))) - set(HOOKED[client].names)
     assert HOOKED[client].points[before] is HarnessEvent.PRE_TOOL_USE
-    assert document["hooks"][before][0]["matcher"] == "|".join((*TOOLS[client].editing, TOOLS[client].shell))
+    matcher = "|".join((*TOOLS[client].editing, TOOLS[client].shell))
+    assert document.get(("hooks", before, 0, "matcher")) == matcher
     client_files.put_hooks(client, planning)(document)
     client_files.drop_hooks(client)(document)
-    assert "hooks" not in document
+    assert document.get(("hooks",)) is None
 
 
 def test_it_registers_what_listens(monkeypatch: pytest.MonkeyPatch) -> None:

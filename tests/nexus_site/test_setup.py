@@ -170,11 +170,14 @@ def test_an_undo_after_a_second_setup_goes_back_to_before_the_first(
 
 
 def test_it_leaves_alone_a_file_it_cannot_read_and_shows_the_lines_to_paste(home: Path, shop: Path) -> None:
-    text = '{\n  // mine\n  "mcp": {},\n}\n'
+    text = '{\n  // mine\n  "mcp": {}\n  "theme": "dark"\n}\n'
     (shop / "opencode.json").write_text(text)
     code, out, err = ran(shop, "--yes", "--without", "hub")
     assert (code, (shop / "opencode.json").read_text()) == (setup.LACKING, text)
-    assert f"{shop / 'opencode.json'} is not well-formed JSON" in err and '"type": "local"' in err
+    assert (
+        f"{shop / 'opencode.json'} is not well-formed JSON: a comma is missing in line 4" in err
+        and '"type": "local"' in err
+    )
     assert "opencode: tools" in out and (shop / ".codex/config.toml").exists()
 
 

@@ -412,7 +412,7 @@ def test_it_follows_no_link_of_the_project(planning: Planning) -> None:
 def test_it_changes_nothing_beside_hooks_that_it_cannot_read(planning: Planning) -> None:
     settings = planning.root / ".claude" / "settings.local.json"
     settings.parent.mkdir()
-    settings.write_text('{"hooks": {} // mine\n}')
+    settings.write_text('{"hooks": {} mine\n}')
     before = tree(planning.root)
     for act in (planning.install, planning.uninstall):
         assert act() == 1

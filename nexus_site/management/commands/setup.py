@@ -160,8 +160,7 @@ class Command(NexusCommand):
             if not self.ask(f"{', '.join(steps).capitalize()}?"):
                 self.stdout.write("Nothing was written.")
                 return 0
-        if changes:
-            setup_record.write(home, known, list(changes.values()), wanted)
+        setup_record.write(home, known, list(changes.values()), wanted)
         if guarded:
             self._guard(home, root, known)
         if starts:
@@ -210,7 +209,7 @@ class Command(NexusCommand):
             try:
                 background.enable(manager, home)
             except NexusError:
-                changes, _ = setup_record.undoing(known)
+                changes, _, _ = setup_record.undoing(home, known)
                 setup_record.undo(home, known, {file: changes[file]} if file in changes else {})
                 raise
         known.hub = {"manager": manager}
@@ -220,14 +219,16 @@ class Command(NexusCommand):
 
     def _undo(self, home: Path, root: Path, *, yes: bool) -> None:
         known = setup_record.load(home, root)
-        changes, refused = setup_record.undoing(known)
+        changes, refused, kept = setup_record.undoing(home, known)
         if not (changes or refused or known.guard or known.hub):
             self.stdout.write("Setup wrote nothing in this project that is still there.")
             return
         ends = bool(known.hub) and not setup_record.has_other_projects(home, root)
         for change in changes.values():
             self.stdout.write(redact(change.diff))
-        steps = [f"Take back {_count(len(changes), 'file')}"]
+        for file in kept:
+            self.stdout.write(f"{_short(file, root)} stays: another project, or another home of Nexus, uses it.")
+        steps = [f"Take back {_count(len(changes) - len(kept), 'file')}"]
         steps += ["the commit guard"] if known.guard else []
         steps += ["and end the hub"] if ends else []
         if not yes and not self.ask(f"{', '.join(steps)}?"):
@@ -239,9 +240,9 @@ class Command(NexusCommand):
             else:
                 background.stop(home)
         known.hub = {}
-        if known.guard:
+        if known.guard and not setup_record.is_of_another(known):
             guard.uninstall(str(root))
-            known.guard = False
+        known.guard = False
         setup_record.save(home, known)
         setup_record.undo(home, known, changes)
         for error in refused:

@@ -111,10 +111,7 @@ class Command(NexusCommand):
         }
         if not options["url"] and not options["remove"]:
             remind_of_password(self)
-        # A client with only one file uses it in either scope.
-        in_project = options["scope"] == "project" and known.project_file
-        path = known.project_file if in_project else known.user_file
-        if path is None:
+        if known.user_file is None:
             self.stdout.write(client_entries.snippet(client, **server).text, ending="")
             return
         edit = (
@@ -122,7 +119,8 @@ class Command(NexusCommand):
             if options["remove"]
             else client_files.put_server(client, client_entries.server_entry(client, **server))
         )
-        change = client_files.plan(client_entries.locate(path, project(options)), known.format, edit)
+        file = client_files.find(client, project(options), options["scope"])
+        change = client_files.plan(file, known.format, edit)
         if options["key"] and not options["remove"] and not options["key_in_repository"]:
             _keep_out_of_repositories(change.file)
         carry_out(self, change, yes=options["yes"])
@@ -145,7 +143,8 @@ def _entry_of(client: str, root: Path) -> str:
     for path in filter(None, (known.project_file, known.user_file)):
         file = client_entries.locate(path, root)
         try:
-            if client_files.server(client_files.parse(file, known.format, client_files.read(file) or ""), client):
+            document = client_files.parse(file, known.format, client_files.read(file) or "")
+            if document.get(client_files.server_path(client)) is not None:
                 return str(file) if path.startswith(APP_DATA) else path
         except NexusError:
             return f"unknown: {path} cannot be read"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -246,7 +245,8 @@ def _setup(
         path = HOOKED[name].file(options["scope"])
         file = client_entries.locate(path, root)
         hooks = client_files.plan(file, "json", edit)
-        holds_nothing = hooks.diff and json.loads(hooks.after or "{}") == ({"version": 1} if name == "cursor" else {})
+        left = client_files.parse(file, "json", hooks.after or "").get(())
+        holds_nothing = hooks.diff and left == ({"version": 1} if name == "cursor" else {})
         is_linked = (root / Path(path).expanduser()).is_symlink()  # its target is managed elsewhere
         if holds_nothing and not is_linked:
             emptied = Change(hooks.file, hooks.before, None)
