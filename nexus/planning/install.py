@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-import tomlkit
 import yaml
 
 from nexus.core import foreign_files
@@ -162,11 +162,12 @@ def _edits_nothing(client: str, disallowed: Sequence[str]) -> bool:
 
 
 def _toml(agent: Agent, prompt: str, disallowed: Sequence[str]) -> str:
-    document = tomlkit.document()
-    document["name"] = agent.id
-    document["description"] = agent.description
-    document["model_reasoning_effort"] = CODEX_EFFORT[agent.model_tier]
-    if _edits_nothing("codex", disallowed):
-        document["sandbox_mode"] = "read-only"
-    document["developer_instructions"] = tomlkit.string(prompt, multiline=True)
-    return tomlkit.dumps(document)
+    fields = {
+        "name": agent.id,
+        "description": agent.description,
+        "model_reasoning_effort": CODEX_EFFORT[agent.model_tier],
+        **({"sandbox_mode": "read-only"} if _edits_nothing("codex", disallowed) else {}),
+    }
+    lines = [f"{name} = {json.dumps(text, ensure_ascii=False)}\n" for name, text in fields.items()]
+    quoted = prompt.replace("\\", "\\\\").replace('"', '\\"')
+    return f'''{"".join(lines)}developer_instructions = """{quoted}"""\n'''

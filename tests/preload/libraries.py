@@ -22,6 +22,6 @@ with staying():
         twisted.internet.unix
         mcp.server.lowlevel mcp.server.stdio mcp.server.streamable_http_manager pydantic
         filelock httpx httpx_sse jsonschema markdown_it nh3 pathspec prometheus_client psutil psycopg_pool
-        pygments.formatters.html requests tomlkit tomllib uuid_utils yaml
+        pygments.formatters.html requests tomllib uuid_utils yaml
     """.split():
         import_module(name)
