@@ -25,7 +25,6 @@ from nexus.hooks import client_files
 from nexus.hooks.client_entries import STORE_SETTINGS
 
 BACKUPS = "client-backups"  # in the home; beside a file in a repository a backup would be committed
-GATE = "planning_gate_edits"  # the setting of planning that a hook enforces
 EDITS = "guard_edits"  # and that of reservations
 TOOLSETS = "toolsets"  # the toolsets of the client's connections: a setting, and a parameter of the URL
 

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ PROGRAMS = {"nexus", "nexus_site", "manage"}  # program names of the `nexus` com
 KEY_VARIABLE = "NEXUS_API_KEY"  # `runmcp` reads the agent's key from it
 DEFAULT_COMMAND = (SERVER, "runmcp")
 WAYS = ("command", "args", "url", "httpUrl", "serverUrl")  # fields that lead to a server, in any client
+GATE = "planning_gate_edits"  # the setting of planning that a hook enforces
 STORE_SETTINGS = ("home", "db_path", "database_url")  # settings that select the store
 STORE_FLAGS = tuple(map(flag, STORE_SETTINGS))
 HOOK_TIMEOUT = 10  # seconds until the harness gives up; the hook itself gives up earlier
@@ -142,6 +143,22 @@ def hook_entries(client: str, command: str) -> dict[str, dict[str, Any]]:
 def hook_command(program: Sequence[str], client: str, options: Sequence[str] = ()) -> str:
     """Return the shell command line for a harness; `is_ours` recognizes it."""
     return shlex.join([*program, "hook", "--client", client, *options])
+
+
+def with_choices(command: str, installed: str | None) -> str:
+    """Return a hook's command line with what a person chose in the one that is installed: variables, the agent's name,
+    planning."""
+    words = shlex.split(installed or "")
+    variables = [word.partition("=") for word in takewhile(lambda word: "=" in word, words)]
+    chosen: list[str] = []
+    for word, after in pairwise([*words, ""]):
+        if word in ("--agent-id", "--agent", flag(GATE)):
+            chosen += [word, after]
+        elif word == PLANNING:
+            chosen.append(word)
+    return " ".join(
+        [*(f"{name}={shlex.quote(value)}" for name, _, value in variables), command, shlex.join(chosen)]
+    ).strip()
 
 
 def is_ours(command: Any, client: str) -> bool:

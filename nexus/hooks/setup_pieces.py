@@ -19,6 +19,7 @@ from nexus.core.operations.errors import NexusError
 from nexus.core.operations.replies import packaged
 from nexus.hooks import client_entries, client_files
 from nexus.hooks.client_files import Edit
+from nexus.hooks.config_text import JsonText
 
 BEGIN = "<!-- nexus: `nexus setup` keeps what stands here; `nexus setup --undo` takes it out -->"
 END = "<!-- /nexus -->"
@@ -92,7 +93,11 @@ def hooks(client: str, root: Path, scope: str, command: str) -> Piece:
     """Return the client's hooks that call `command`."""
     path = HOOKED[client].file(scope)
     paste = client_entries.dump("json", ("hooks",), client_entries.hook_entries(client, command))
-    put = client_files.put_hooks(client, command)
+
+    def put(document: JsonText) -> None:
+        installed = client_files.installed(document, client)
+        client_files.put_hooks(client, client_entries.with_choices(command, installed))(document)
+
     return _entry("mail", client_entries.locate(path, root), "json", "hooks", client, put, paste)
 
 

@@ -286,6 +286,23 @@ def test_another_way_to_the_server_takes_the_place_of_the_first(shop: Path) -> N
     assert entry.keys() == {"type", "command", "args", "env"}
 
 
+def test_a_hook_keeps_the_agent_that_it_was_installed_for(shop: Path) -> None:
+    file = shop / ".claude/settings.local.json"
+    options = ["--client", "claude-code", "--project", str(shop), "--yes"]
+    call_command("hook", "install", "--agent-id", "ann", "--planning", *options, stdout=StringIO(), stderr=StringIO())
+    before = lay(file, file.read_bytes().replace(b"/opt/nexus/bin/nexus", b"A='b c' /old/nexus"))
+    set_up(shop, "claude-code")
+    assert before.count(b"/old/nexus") == before.count(b"--agent-id ann --planning")
+    lines = [
+        group["hooks"][0]["command"] for groups in json.loads(file.read_bytes())["hooks"].values() for group in groups
+    ]
+    assert len(lines) == before.count(b"/old/nexus")
+    assert all(line.startswith("A='b c' /opt/nexus/bin/nexus ") for line in lines)
+    assert all(line.endswith(" --agent-id ann --planning") for line in lines)
+    undo(shop)
+    assert file.read_bytes() == before
+
+
 # What others still use
 
 

@@ -16,7 +16,6 @@ from nexus.core.operations.errors import invalid
 from nexus.hooks import client_entries, client_files, harness, signal_files
 from nexus.hooks.client_commands import (
     EDITS,
-    GATE,
     add_setup_options,
     carry_out,
     program,
@@ -24,6 +23,7 @@ from nexus.hooks.client_commands import (
     remind_of_password,
     settings_flags,
 )
+from nexus.hooks.client_entries import GATE
 from nexus.hooks.harness import PLANNING
 
 

@@ -23,7 +23,6 @@ from nexus.core.verbs import Verb, VerbsCommand
 from nexus.hooks import client_entries, client_files
 from nexus.hooks.client_commands import (
     EDITS,
-    GATE,
     add_setup_options,
     program,
     project,
@@ -31,6 +30,7 @@ from nexus.hooks.client_commands import (
     settings_flags,
     write,
 )
+from nexus.hooks.client_entries import GATE
 from nexus.hooks.harness import PLANNING
 from nexus.planning import install
 from nexus.planning.catalog import bundled
