@@ -72,6 +72,7 @@ class Client(NamedTuple):
     servers: str = "mcpServers"  # the object that holds the entries
     user_file: str | None = None
     project_file: str | None = None
+    other_files: tuple[str, ...] = ()  # which it reads, too: one of them is used if it is there
     format: Format = "json"
     types: tuple[str, str] | None = None  # names of the transport in an entry: local, remote
     joined: bool = False  # whether `command` includes the arguments
@@ -268,6 +269,10 @@ CLIENTS: Mapping[str, Client] = {
         servers="mcp",
         user_file="~/.config/opencode/opencode.jsonc",
         project_file="opencode.json",
+        other_files=(
+            *("opencode.jsonc", ".opencode/opencode.json", ".opencode/opencode.jsonc"),
+            *("~/.config/opencode/opencode.json", "~/.config/opencode/config.json"),
+        ),
         types=("local", "remote"),
         joined=True,
         environment="environment",

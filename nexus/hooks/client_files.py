@@ -67,12 +67,20 @@ def read(file: Path) -> str | None:
 
 
 def find(client: str, root: Path, scope: str) -> Path:
-    """Return the file of a scope, `user` or `project`, with the client's servers. A client with only one file has it in
-    either scope."""
+    """Return the file of a scope, `user` or `project`, with the client's servers: of those that are there the one with
+    Nexus's entry, or the first. A client with only one file has it in either scope."""
     known = CLIENTS[client]
-    path = known.project_file if scope == "project" and known.project_file else known.user_file
-    assert path is not None, "every client that can be found has a file"
-    return client_entries.locate(path, root)
+    usual = known.project_file if scope == "project" and known.project_file else known.user_file
+    assert usual is not None, "every client that can be found has a file"
+    others = [path for path in known.other_files if path.startswith("~") == usual.startswith("~")]
+    found = []
+    for file in [client_entries.locate(path, root) for path in (usual, *others)] if others else ():
+        with contextlib.suppress(NexusError):  # whoever uses the file says what is wrong with it
+            if (text := read(file)) is not None:
+                found.append(file)
+                if parse(file, known.format, text).get(server_path(client)) is not None:
+                    return file
+    return found[0] if found else client_entries.locate(usual, root)
 
 
 def apply(change: Change, backups: Path) -> Path | None:

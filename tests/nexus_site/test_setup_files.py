@@ -206,6 +206,36 @@ def test_it_says_of_a_file_in_another_encoding_what_to_do(shop: Path, path: str,
     assert (shop / path).read_bytes() == text
 
 
+@pytest.mark.parametrize(
+    "there", ["opencode.json", "opencode.jsonc", ".opencode/opencode.json", ".opencode/opencode.jsonc"]
+)
+def test_it_extends_the_file_of_opencode_that_is_there(shop: Path, there: str) -> None:
+    before = lay(shop / there, '{\n  // mine\n  "mcp": {},\n}\n')
+    set_up(shop, "opencode")
+    assert is_extended((shop / there).read_bytes(), before)
+    assert [file for file in shop.rglob("*") if file.is_file()] == [shop / there]
+    undo(shop)
+    assert (shop / there).read_bytes() == before
+
+
+@pytest.mark.parametrize("there", ["opencode.json", "opencode.jsonc"])
+def test_it_extends_the_users_file_of_opencode_that_is_there(home: Path, shop: Path, there: str) -> None:
+    lay(home / ".config/opencode" / there, "{}")
+    set_up(shop, "opencode", "--scope", "user")
+    assert [file.name for file in (home / ".config/opencode").iterdir()] == [there]
+
+
+def test_of_two_files_of_opencode_it_takes_the_one_with_the_entry(shop: Path) -> None:
+    first = lay(shop / "opencode.json", "{}")
+    lay(
+        shop / "opencode.jsonc",
+        '{"mcp": {"nexus": {"type": "local", "command": ["nexus", "runmcp"], "enabled": false}}}',
+    )
+    set_up(shop, "opencode")
+    assert (shop / "opencode.json").read_bytes() == first
+    assert json.loads((shop / "opencode.jsonc").read_bytes())["mcp"]["nexus"]["enabled"] is False
+
+
 # The user's own fields in our entry
 
 

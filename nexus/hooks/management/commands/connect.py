@@ -140,7 +140,7 @@ class Command(NexusCommand):
 def _entry_of(client: str, root: Path) -> str:
     """Return the file with a client's entry for Nexus; empty if it has none, else why that is unknown."""
     known = CLIENTS[client]
-    for path in filter(None, (known.project_file, known.user_file)):
+    for path in filter(None, (known.project_file, known.user_file, *known.other_files)):
         file = client_entries.locate(path, root)
         try:
             document = client_files.parse(file, known.format, client_files.read(file) or "")
