@@ -22,6 +22,13 @@ FILES = ("file_creation", "file_modification", "file_deletion", "partial_file_ed
 SHELL = ("shell_command_exec", "subprocess_spawn", "interactive_shell_session")
 
 APP_DATA = "{app_data}"  # the system's directory for a user's application data
+# Paths that a client has elsewhere if a variable names a directory.
+MOVED = (
+    ("~/.config", "XDG_CONFIG_HOME", ""),
+    ("~/.codex", "CODEX_HOME", ""),
+    ("~/.claude", "CLAUDE_CONFIG_DIR", ""),
+    ("~/.claude.json", "CLAUDE_CONFIG_DIR", "/.claude.json"),
+)
 LOCAL_OR_HTTP = ("stdio", "http")
 Format = Literal["json", "toml"]
 

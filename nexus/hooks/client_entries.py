@@ -11,7 +11,7 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nexus.core.coding_clients import APP_DATA, BEFORE, CLIENTS, HOOKED, TOOLS, Format
+from nexus.core.coding_clients import APP_DATA, BEFORE, CLIENTS, HOOKED, MOVED, TOOLS, Format
 from nexus.core.config import flag
 from nexus.core.files import own_user
 from nexus.core.operations.errors import invalid
@@ -199,6 +199,9 @@ def locate(path: str, project_root: Path) -> Path:
     if not path.startswith(("~/", APP_DATA)):
         return project_root / path
     file = home / path[2:] if path.startswith("~/") else app_data / path.removeprefix(APP_DATA + "/")
+    for usual, variable, below in MOVED:
+        if (path == usual or path.startswith(usual + "/")) and (directory := os.environ.get(variable)):
+            file = Path(directory + below + path.removeprefix(usual))
     try:
         real = file.resolve()
         owner = next(each for each in (real, *real.parents) if each.exists()).stat().st_uid

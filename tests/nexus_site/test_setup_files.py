@@ -236,6 +236,24 @@ def test_of_two_files_of_opencode_it_takes_the_one_with_the_entry(shop: Path) ->
     assert json.loads((shop / "opencode.jsonc").read_bytes())["mcp"]["nexus"]["enabled"] is False
 
 
+@pytest.mark.parametrize(
+    ("client", "variable", "path"),
+    [
+        ("codex", "CODEX_HOME", "config.toml"),
+        ("claude-code", "CLAUDE_CONFIG_DIR", ".claude.json"),
+        ("opencode", "XDG_CONFIG_HOME", "opencode/opencode.jsonc"),
+        ("zed", "XDG_CONFIG_HOME", "zed/settings.json"),
+    ],
+)
+def test_it_writes_where_a_variable_sends_the_client(
+    home: Path, shop: Path, monkeypatch: pytest.MonkeyPatch, client: str, variable: str, path: str
+) -> None:
+    monkeypatch.setenv(variable, str(home / "elsewhere"))
+    (home / "elsewhere").mkdir()
+    set_up(shop, client, "--scope", "user")
+    assert "runmcp" in (home / "elsewhere" / path).read_text()
+
+
 # The user's own fields in our entry
 
 
