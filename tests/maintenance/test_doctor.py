@@ -310,3 +310,21 @@ def test_it_goes_on_without_a_lost_log_when_told(home: Home, findings: Findings)
 
     assert [finding["fixed"] is not None for finding in findings("--fix")] == [True]
     assert findings() == []
+
+
+def test_it_names_clients_files_that_cannot_be_read(
+    tmp_path: Path, findings: Findings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    for name in (".codex", ".cursor", ".gemini"):
+        (tmp_path / name).mkdir()
+    (tmp_path / ".codex/config.toml").write_text("model = ")
+    (tmp_path / ".cursor/mcp.json").write_bytes("{}".encode("utf-16"))
+    (tmp_path / ".gemini/settings.json").write_text("{} // fine")
+    found = [each for each in findings() if each["check"] == "clients' files"]
+    assert [each["problem"].partition(" is ")[0] for each in found] == [
+        str(tmp_path / ".codex/config.toml"),
+        str(tmp_path / ".cursor/mcp.json"),
+    ]
+    assert "save it as UTF-8" in found[1]["problem"] and "nexus setup --check" in found[0]["advice"]
