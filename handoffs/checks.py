@@ -137,7 +137,7 @@ def read_checks(root: str) -> ProjectChecks:
     if len(content) > LARGEST:
         raise invalid(f"{FILE} is larger than {LARGEST} bytes.", field=FILE)
     try:
-        tables = tomllib.loads(content.decode())
+        tables = tomllib.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:  # of TOML and of UTF-8
         raise invalid(f"{FILE} is not TOML: {str(error)[:200]}.", field=FILE) from None
     table = tables.get("checks", {})

@@ -351,7 +351,7 @@ def _read(path: Path, _changed: int, size: int) -> Runners:
     if size > LARGEST:
         raise _wrong(path, f"has over {LARGEST} bytes")
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise _wrong(path, f"cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:

@@ -46,7 +46,7 @@ async def test_its_agents_take_their_turns_as_before(worker: Worker, file: Path)
         assert runners().default == "stage"
         turn = await ended(await asend("ann"))
         assert turn.status == "done", turn.why
-    file.write_text(WELL.replace("stage", "scene"))
+    file.write_text("\ufeff" + WELL.replace("stage", "scene"))  # with a byte-order mark, as some editors write it
     assert runners().default == "scene"
 
 

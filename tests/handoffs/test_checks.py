@@ -42,7 +42,7 @@ def test_an_operator_approves_what_was_seen(call: Call, project: str, file: Path
 
     assert (approved["reviewed"], {check["state"] for check in approved["checks"]}) == (True, {"reviewed"})
     assert offer(acceptance_criteria=["check:tests", "check:lint"])
-    file.write_text('[checks]\ntests = "rm -rf ."\n')
+    file.write_text('\ufeff[checks]\ntests = "rm -rf ."\n')  # with a byte-order mark, as some editors write it
     after = listed(project)
     assert not after["reviewed"]
     assert {check["name"]: check["state"] for check in after["checks"]} == {"lint": "gone", "tests": "changed"}
