@@ -31,6 +31,7 @@ EXCEPTIONS = {
     "nexus/control/worktrees/trees.py _lock": OURS,
     "nexus/control/worktrees/trees.py sweep": OURS,
     "nexus/control/worktrees/trees.py _apart": "in a directory of ours that ends with the call",
+    "nexus/control/worktrees/local_files.py bring": "in a new clone that nobody has yet",
     "nexus/control/worktrees/trees.py _create": "in a new clone that nobody has yet",
     "nexus/control/worker/clones.py _begin": OPENED,
     "nexus/hooks/client_processes.py _agents_in": OURS,

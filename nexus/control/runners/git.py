@@ -332,7 +332,7 @@ def check_version() -> None:
         raise GitFailed(f"{said} is too old: worktrees of agents need git {'.'.join(map(str, OLDEST))} or newer")
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=4)
 def _version(program: str, _changed: int) -> str:
     asked = Prepared((program, "version"), processes.NEUTRAL, processes.environment(LC_ALL="C"), sandboxed=False)
     return _call(asked, b"", LARGEST, SECONDS, ())[0].line
