@@ -63,16 +63,16 @@ api = [
 ]
 urlpatterns = [
     path("healthz", health.alive),
-    path("readyz", health.ready),
+    path("readyz", health.ready, name="readyz"),
     path("metrics", health.metrics_view),
     path("api/v1", api_root),
     path("api/v1/", include(api)),
-    path("", RedirectView.as_view(url="/admin/")),
+    path("", RedirectView.as_view(pattern_name="admin:index")),
     path("answer/<str:token>", notice_link),
     path("admin/", admin.site.urls),
 ]
 
-# Errors below /api/ are in the envelope.
+# A page for a person, the envelope for a program.
 handler400 = "nexus.core.rest.errors.bad_request"
 handler404 = "nexus.core.rest.errors.unknown"
 handler500 = "nexus.core.rest.errors.broken"

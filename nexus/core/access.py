@@ -149,8 +149,9 @@ def identify(
                 )
     raise AccessDenied(
         401,
-        "Present an agent's API key: Authorization: Bearer nxs_…, x-api-key or ?api_key=. An operator issues it, and "
-        "shows a login, or the token of this run, where to be on this machine is not enough."
+        "Present an agent's API key: Authorization: Bearer nxs_…, x-api-key or ?api_key=. An operator issues it with "
+        "`nexus agents create` or `nexus agents key`, and shows a login, or the token of this run, where to be on this "
+        "machine is not enough. There is no OAuth."
         + (f" This request came from this machine, but {forwarded_by}, as if through a proxy." if forwarded_by else ""),
     )
 
@@ -284,7 +285,11 @@ def check_place(info: ConnectionInfo) -> str:
         raise AccessDenied(403, "This Host is not served here; call the server by the address it printed at its start.")
     origins = info.values("origin")
     if any(_authority(origin) != hosts[0].lower() for origin in origins):
-        raise AccessDenied(403, "This Origin is not served here: a page of another site may not call this server.")
+        raise AccessDenied(
+            403,
+            f"This Origin is not served here: a page of another site may not call {hosts[0][:100]!r}. A proxy in "
+            "between must pass on the Host that was called, and be named with --trusted-proxies.",
+        )
     return hosts[0]
 
 

@@ -279,3 +279,22 @@ async def test_it_asks_on_a_thread_where_the_file_cannot_be_read_at_once(
     monkeypatch.setattr(quick_reads, "_kept", quick_reads._Kept())
     monkeypatch.setattr(quick_reads, "connect", busy)
     assert await bound() == "ana"
+
+
+OAUTH = ["/.well-known/oauth-protected-resource", "/.well-known/oauth-authorization-server", "/register", "/token"]
+
+
+@pytest.mark.parametrize("method", ["get", "post", "head", "options"])
+@pytest.mark.parametrize(
+    "path", [*OAUTH, "/.well-known/oauth-protected-resource/mcp", "/.well-known/openid-configuration", "/authorize"]
+)
+def test_a_client_that_looks_for_oauth_gets_json_that_says_what_to_do(path: str, method: str) -> None:
+    answer = getattr(Client(), method)(path, headers={"accept": "application/json, */*"})
+    assert (answer.status_code, answer["content-type"]) == (404, "application/json")
+    if method != "head":
+        assert "There is no OAuth here" in answer.json()["error"]["message"]
+
+
+def test_a_person_gets_a_page_of_what_is_not_there() -> None:
+    answer = Client().get("/nowhere", headers={"accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
+    assert answer.status_code == 404 and b"To the dashboard" in answer.content

@@ -72,12 +72,20 @@ def _documented(exception: Exception) -> tuple[NexusError, int]:
 
 
 def _in_envelope(request: HttpRequest, error: NexusError, status: int) -> HttpResponse | None:
-    return JsonResponse(failure(error), status=status) if request.path.startswith("/api/") else None
+    """Return the answer for a program; None for a person, who gets a page. A browser names HTML, a program does not."""
+    path, is_browser = request.path_info, "text/html" in request.headers.get("Accept", "")
+    if path.startswith("/admin/") or (is_browser and not path.startswith("/api/")):
+        return None
+    return JsonResponse(failure(error), status=status)
 
 
 def unknown(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Answer an unknown path; Django's handler404."""
-    error = NexusError(Code.NOT_FOUND, "There is nothing at this path; /api/v1/schema lists what there is.")
+    error = NexusError(
+        Code.NOT_FOUND,
+        "There is nothing at this path; /api/v1/schema lists what there is. There is no OAuth here: send an agent's "
+        "API key in the header Authorization: Bearer nxs_….",
+    )
     return _in_envelope(request, error, 404) or defaults.page_not_found(request, exception)
 
 
