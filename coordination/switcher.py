@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils.deprecation import MiddlewareMixin
 
 from coordination.models import Workspace
@@ -32,10 +33,11 @@ class ChosenWorkspace(MiddlewareMixin):
         by_script = request.headers.get("X-Requested-With") == "fetch"
         if by_script or response.status_code != 200 or "workspace" not in request.GET or not follows(request):
             return response
+        path = reverse("admin:index")
         if workspace := chosen_workspace(request):
-            response.set_cookie(COOKIE, workspace.pk, KEPT_SECONDS, path="/admin/", httponly=True, samesite="Lax")
+            response.set_cookie(COOKIE, workspace.pk, KEPT_SECONDS, path=path, httponly=True, samesite="Lax")
         elif not request.GET["workspace"]:
-            response.delete_cookie(COOKIE, path="/admin/", samesite="Lax")
+            response.delete_cookie(COOKIE, path=path, samesite="Lax")
         return response
 
 

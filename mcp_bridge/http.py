@@ -91,7 +91,8 @@ class McpEndpoint:
         except Exception as error:
             body, status = explain(error)
             if status == 401 and _is_browser(scope):
-                await Response(PAGE, media_type="text/html")(scope, receive, send)
+                page = PAGE.replace('href="', f'href="{scope.get("root_path", "")}')
+                await Response(page, media_type="text/html")(scope, receive, send)
                 return
             headers = {"www-authenticate": "Bearer"} if status == 401 else None
             await Response(json.dumps(body), status, headers, "application/json")(scope, receive, send)

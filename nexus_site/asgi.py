@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
 import json
 import logging
 import os
@@ -19,6 +20,8 @@ from nexus.core.instance import secret_key
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "nexus_site.settings")
 django.setup()
 settings.SECRET_KEY = secret_key(CoreSettings.current().home)
+own = hashlib.sha256(settings.SECRET_KEY.encode()).hexdigest()[:8]  # a browser sends cookies to every port of a host
+settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME = f"nexus_session_{own}", f"nexus_csrf_{own}"
 
 from channels.auth import AuthMiddlewareStack  # noqa: E402  # the apps first
 from channels.routing import URLRouter  # noqa: E402
@@ -71,7 +74,7 @@ class Hub:
             case _ if own := self.alone.get((scope.get("server") or (None, None))[1]):
                 await own(scope, receive, send)
             case "websocket":
-                await self.websockets(scope, receive, send)
+                await self.websockets({**scope, "root_path": ""}, receive, send)  # it is not in the path
             case _ if scope["path"] == "/mcp" or scope["path"].startswith("/mcp/"):
                 await self.mcp(scope, receive, send)
             case _ if scope["path"].rstrip("/") in HEALTH:

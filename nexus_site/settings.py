@@ -45,6 +45,7 @@ INSTALLED_APPS = [
     "nexus.web",
     "nexus.dashboard",
 ]
+MESSAGE_STORAGE = "nexus.web.page.Messages"
 LOGIN_REDIRECT_URL = "admin:index"  # the target of a login whose `next` is on another host
 AUTHENTICATION_BACKENDS = ["django.contrib.auth.backends.ModelBackend", "nexus.web.login.ByToken"]
 MIDDLEWARE = [
@@ -78,7 +79,8 @@ TEMPLATES = [
 ]
 ROOT_URLCONF = "nexus_site.urls"
 ASGI_APPLICATION = "nexus_site.asgi.application"
-STATIC_URL = "static/"
+STATIC_URL = "/static/"
+STORAGES = {"staticfiles": {"BACKEND": "nexus.web.page.StaticFiles"}}
 WHITENOISE_USE_FINDERS = True
 UNFOLD = theme.UNFOLD
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BODY_BYTES

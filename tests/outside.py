@@ -23,7 +23,7 @@ PACKAGES = [
 
 def program(name: str) -> str:
     """Where a program is. Without it a contributor's test is skipped; CI installs it, so there the test fails."""
-    found = shutil.which(name)
+    found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
     if found is None and os.environ.get("CI"):
         pytest.fail(f"{name} is not installed")
     if found is None:

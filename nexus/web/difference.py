@@ -11,6 +11,7 @@ from html import escape
 from itertools import groupby, islice, pairwise
 
 from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
 from django.utils.safestring import SafeString, mark_safe
 
 from nexus.core import unified_diff
@@ -139,7 +140,7 @@ def view_of(request: HttpRequest) -> str:
 def remember_view(request: HttpRequest, response: HttpResponse) -> None:
     """Keep the view that the address names, in a cookie."""
     if (view := request.GET.get("view")) in VIEWS:
-        response.set_cookie(COOKIE, view, max_age=YEAR, path="/admin/", httponly=True, samesite="Lax")
+        response.set_cookie(COOKIE, view, max_age=YEAR, path=reverse("admin:index"), httponly=True, samesite="Lax")
 
 
 def _read(changed: DiffFile, lines: Sequence[str], most: int) -> None:

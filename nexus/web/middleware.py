@@ -46,7 +46,7 @@ class LocalOperator(MiddlewareMixin):
     """
 
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
-        if not request.path.startswith("/admin/"):
+        if not request.path_info.startswith("/admin/"):
             return None
         try:
             if request.user.is_authenticated:
@@ -90,7 +90,7 @@ class ContentSecurityPolicy(MiddlewareMixin):
 def _page_of(request: HttpRequest, exception: Exception) -> HttpResponse | None:
     """Return the page for a documented error; None for other errors, and for requests outside of the dashboard."""
     known = store().failure(exception) if isinstance(exception, DatabaseError) else exception
-    if not isinstance(known, NexusError) or not request.path.startswith("/admin/"):
+    if not isinstance(known, NexusError) or not request.path_info.startswith("/admin/"):
         return None
     log.warning("%s could not be made: %s", request.path, known.message)
     page = loader.render_to_string("500.html", {"problem": known.message})

@@ -8,8 +8,13 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.contrib import admin, messages
+from django.contrib.messages.storage.cookie import CookieStorage
+from django.contrib.messages.storage.fallback import FallbackStorage
+from django.contrib.messages.storage.session import SessionStorage
+from django.contrib.staticfiles.storage import StaticFilesStorage
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.template.response import TemplateResponse
+from django.urls import get_script_prefix
 
 from nexus.core.apps import bells, nexus_apps, reword
 from nexus.core.clock import now
@@ -22,6 +27,22 @@ from nexus.core.waiting import MINUTES
 from nexus.web.forms import OperationForm
 
 View = Callable[..., HttpResponse]
+
+
+class CookieMessages(CookieStorage):
+    cookie_name = "nexus_messages"  # another Django site on this host has Django's name
+
+
+class StaticFiles(StaticFilesStorage):
+    def url(self, name: str | None) -> str:
+        """Return a static file's address below the path that the request's proxy names; Django's own is made once."""
+        return get_script_prefix().removesuffix("/") + super().url(name)
+
+
+class Messages(FallbackStorage):
+    """Where messages for the next page are kept, as by default."""
+
+    storage_classes = (CookieMessages, SessionStorage)
 
 
 def render(request: HttpRequest, template: str, title: str, *, about: str = "", **context: Any) -> TemplateResponse:

@@ -20,7 +20,7 @@ from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.exception import convert_exception_to_response
 from django.db import close_old_connections, reset_queries
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.urls import Resolver404, ResolverMatch, get_resolver, set_urlconf
+from django.urls import Resolver404, ResolverMatch, get_resolver, set_script_prefix, set_urlconf
 from django.utils.deprecation import MiddlewareMixin
 from django.utils.module_loading import import_string
 from whitenoise.middleware import WhiteNoiseMiddleware
@@ -74,9 +74,12 @@ class Django(ASGIHandler):
 
     async def handle(self, scope: Any, receive: Any, send: Any) -> None:
         found = _resolve(scope["path"])
+        below = scope.get("root_path", "")
+        scope = {**scope, "path": below + scope["path"]}  # Django's own has the prefix of the site in it
         if found is None or not iscoroutinefunction(found.func):
             await super().handle(scope, receive, send)
         elif (body := await _whole_body(receive)) is not None:
+            set_script_prefix(below)
             request, refusal = self.create_request(scope, BytesIO(body))
             if request is None:
                 assert refusal is not None
@@ -110,6 +113,7 @@ class Django(ASGIHandler):
     def _whole(self, request: HttpRequest) -> HttpResponseBase:
         """Return a page, on a thread whose connection to the store may have closed since the last one."""
         close_old_connections()
+        set_script_prefix(request.META["SCRIPT_NAME"])  # of this thread, as `handle` set it for the event loop's
         try:
             return self.get_response(request)
         finally:

@@ -23,6 +23,11 @@ START_SECONDS = 180  # a bound against hanging, not a figure
 Running = subprocess.Popen[str] | warm.Process
 
 
+def csrf_token(browser: httpx.Client) -> str:
+    """The token of the hub's own cookie, whose name is not another hub's."""
+    return next(value for name, value in browser.cookies.items() if name.startswith("nexus_csrf_"))
+
+
 @dataclass
 class Hub:
     """A running server. `lines` is what it printed."""

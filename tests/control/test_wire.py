@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django import conf
 from django.contrib.sessions.models import Session
 from django.db import connection
 from django.db.models import Model
@@ -396,18 +397,18 @@ def test_it_answers_anything_with_a_documented_status_and_code(rpc: Wire, body: 
         ("POST", "/rpc", ("Authorization", f"Bearer nxs_{'0' * 48}"), AgentKey),
         ("POST", "/agent/lead", ("Authorization", f"Bearer {TOKEN}"), PoolAgent),
         ("GET", "/agent/lead/stream", ("Authorization", f"Bearer {TOKEN}"), PoolAgent),
-        ("GET", "/agent/lead/stream", ("Cookie", f"sessionid={'s' * 32}"), Session),
+        ("GET", "/agent/lead/stream", ("Cookie", "{cookie}=" + "s" * 32), Session),
     ],
     ids=["a key", "an agent", "a stream", "a login"],
 )
 def test_it_answers_the_documented_error_where_the_store_fails_before_the_call(
     rpc: Wire, method: str, path: str, shown: tuple[str, str], table: type[Model]
 ) -> None:
-    name = table._meta.db_table
+    name, shows = table._meta.db_table, shown[1].format(cookie=conf.settings.SESSION_COOKIE_NAME)
     with connection.cursor() as cursor:
         cursor.execute(f"ALTER TABLE {name} RENAME TO away")
         try:
-            answer = rpc.raw(path, method=method, token=None, headers=[shown])
+            answer = rpc.raw(path, method=method, token=None, headers=[(shown[0], shows)])
         finally:
             cursor.execute(f"ALTER TABLE away RENAME TO {name}")
     assert (answer.status, answer.json["id"], answer.code) == (503, None, -32004)

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from django.conf import settings
 
 import nexus.core.fairness
 from coordination.services import agent_limits
@@ -168,9 +169,9 @@ def shown(**headers: str) -> str:
 def test_strangers_share_one_turn_however_many_keys_they_make_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "_recognised", type(access._recognised)())
     made_up = {shown(x_api_key=f"nxs_{number:048x}") for number in range(100)}
-    made_up |= {shown(cookie=f"a=1; sessionid={number:032x}") for number in range(100)}
+    made_up |= {shown(cookie=f"a=1; {settings.SESSION_COOKIE_NAME}={number:032x}") for number in range(100)}
     made_up |= {shown(authorization=f"Bearer {KEY}", x_api_key="nxs_other")}
     assert made_up == {"stranger:10.0.0.7"}
     recognise_session("s" * 32)
-    assert shown(cookie=f"a=1; sessionid={'s' * 32}").startswith("login:")
+    assert shown(cookie=f"a=1; {settings.SESSION_COOKIE_NAME}={'s' * 32}").startswith("login:")
     assert shown() == "address:10.0.0.7"

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from django.conf import settings
 
 from nexus.core.operations import dispatch
 from nexus.core.rest import viewsets
@@ -66,7 +67,11 @@ async def test_a_login_calls_operations_too(hub: tuple[Counted, httpx.AsyncClien
     _, client = hub
     assert (await client.post("/api/v1/operations/agent_list", json={})).status_code == 401
     await client.get("/admin/login/")
-    form = {"username": "olga", "password": "pw-pw-pw-1", "csrfmiddlewaretoken": client.cookies["csrftoken"]}
+    form = {
+        "username": "olga",
+        "password": "pw-pw-pw-1",
+        "csrfmiddlewaretoken": client.cookies[settings.CSRF_COOKIE_NAME],
+    }
     assert (await client.post("/admin/login/", data=form)).status_code == 302
     assert (await client.post("/api/v1/operations/agent_list", json={})).json()["ok"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from django.conf import settings
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,7 +63,7 @@ def request(*headers: str, target: str = "/mcp") -> bytes:
 
 def test_it_knows_who_sent_a_request_from_its_first_bytes() -> None:
     recognise_session("k" * 32)
-    assert sender(request(f"cookie: a=1; sessionid={'k' * 32}"), "10.0.0.7").startswith("login:")
+    assert sender(request(f"cookie: a=1; {settings.SESSION_COOKIE_NAME}={'k' * 32}"), "10.0.0.7").startswith("login:")
     assert sender(request("Authorization: Bearer nxs_x"), "10.0.0.7") == "stranger:10.0.0.7"
     assert sender(request(target="/mcp?api_key=nxs_x"), "10.0.0.7") == "stranger:10.0.0.7"
     assert sender(request(), "10.0.0.7") == "address:10.0.0.7"

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.contrib.auth.backends import ModelBackend
 
 from coordination.toolset import COORDINATION
@@ -113,7 +114,7 @@ async def test_pages_that_wait_for_git_hold_up_no_other(
     transport = httpx.ASGITransport(app=Hub(), client=("127.0.0.1", 1))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         await client.get("/admin/agents/+new/")  # a form, with its cookie
-        token = {"x-csrftoken": client.cookies["csrftoken"]}
+        token = {"x-csrftoken": client.cookies[settings.CSRF_COOKIE_NAME]}
         ask = client.get if page.startswith("review/") else partial(client.post, headers=token, data=form)
         stuck = [asyncio.create_task(ask(address)) for _ in range(DJANGO_THREADS + 1)]
         assert await asyncio.to_thread(begun.wait, PATIENCE)
@@ -236,7 +237,7 @@ async def test_passwords_that_are_checked_hold_up_no_other_request(
     transport = httpx.ASGITransport(app=Hub(), client=("127.0.0.1", 1))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         await client.get("/admin/agents/+new/")  # a form, with its cookie
-        token = {"x-csrftoken": client.cookies["csrftoken"]}
+        token = {"x-csrftoken": client.cookies[settings.CSRF_COOKIE_NAME]}
         tries = [
             asyncio.create_task(client.post("/admin/login/", headers=token, data=form))
             for _ in range(DJANGO_THREADS + 1)
@@ -268,7 +269,9 @@ async def test_a_directory_that_does_not_answer_holds_up_whoever_named_it_alone(
         assert answer.json()["error"]["code"] == -32602 and "does not answer" in answer.text
         await client.get("/admin/agents/+new/")  # a form, with its cookie
         form = {"agent_id": "bea", "preset": "sandboxed", "model": "rehearsal", **named}
-        page = await client.post("/admin/pool/+new/", data=form, headers={"x-csrftoken": client.cookies["csrftoken"]})
+        page = await client.post(
+            "/admin/pool/+new/", data=form, headers={"x-csrftoken": client.cookies[settings.CSRF_COOKIE_NAME]}
+        )
         assert "does not answer" in page.text
         await waiting.in_thread(waiting.WRITERS, partial(create, "ann", cwd=str(tmp_path)))
 

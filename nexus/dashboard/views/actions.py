@@ -138,7 +138,7 @@ def _name(subject: str, called: Any) -> str:
 def _back(given: QueryDict) -> str:
     """Return the page that the button was on; never one of another host."""
     back = given.get("next", "")
-    local = url_has_allowed_host_and_scheme(back, allowed_hosts=None) and back.startswith("/admin/")
+    local = url_has_allowed_host_and_scheme(back, allowed_hosts=None) and back.startswith(reverse("admin:index"))
     return back if local else reverse("admin:attention")
 
 

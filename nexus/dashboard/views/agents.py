@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.urls import get_script_prefix, reverse
 from django.views.decorators.cache import never_cache
 
 from coordination import debts, presence
@@ -231,7 +231,7 @@ def try_it(request: HttpRequest, agent_id: str) -> HttpResponse:
 
 def _with_key(request: HttpRequest, agent_id: str, api_key: str) -> HttpResponse:
     """Show a key this one time, in the configuration of every client."""
-    url = request.build_absolute_uri("/mcp")
+    url = request.build_absolute_uri(f"{get_script_prefix()}mcp")
     snippets = []
     for name, client in CLIENTS.items():
         local_only = client.url is None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from django.http import HttpRequest, JsonResponse
 from django.template.response import TemplateResponse
-from django.urls import reverse
+from django.urls import get_script_prefix, reverse
 
 from coordination import switcher
 from coordination.log.selectors import recent_events
@@ -199,8 +199,8 @@ def _card(kind: AttentionKind, need: AttentionItem) -> AttentionRow:
 def help(request: HttpRequest) -> TemplateResponse:
     """Show how to connect an agent, and what the pages and their terms mean."""
     pages = [page for page in listed_pages() if page.name != "help"]
-    mcp, root = request.build_absolute_uri("/mcp"), request.build_absolute_uri("/")
-    return render(request, "dashboard/help.html", "Help", mcp=mcp, root=root, pages=pages)
+    root = request.build_absolute_uri(get_script_prefix())
+    return render(request, "dashboard/help.html", "Help", mcp=f"{root}mcp", root=root, pages=pages)
 
 
 def about(request: HttpRequest) -> TemplateResponse:

@@ -14,7 +14,7 @@ label("#nav-sidebar-inner a[x-on\\:click], a[x-on\\:click*=filterOpen]", "");
 document.getElementById("content")?.setAttribute("role", "main");
 document.getElementById("content")?.setAttribute("tabindex", "-1"); // the link that skips the navigation leads to it
 document.getElementById("search-input-command")?.setAttribute("aria-label", "Search everything");
-document.querySelector("#nav-sidebar-inner a[href='/admin/']:not(li a)")?.setAttribute("aria-label", "Nexus, home");
+document.querySelector("#nav-sidebar-inner a[href$='/admin/']:not(li a)")?.setAttribute("aria-label", "Nexus, home");
 document.getElementById("searchbar-submit")?.setAttribute("aria-label", "Search");
 document.getElementById("command-submit")?.setAttribute("aria-label", "Search");
 document.querySelectorAll(".material-symbols-outlined").forEach((icon) => icon.hasAttribute("role") || icon.setAttribute("aria-hidden", "true"));

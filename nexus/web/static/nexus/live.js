@@ -14,7 +14,7 @@ function say(state, text) {
 
 function connect() {
   const scheme = location.protocol === "https:" ? "wss:" : "ws:";
-  const socket = new WebSocket(`${scheme}//${location.host}/ws/events/?cursor=${cursor}`);
+  const socket = new WebSocket(`${scheme}//${location.host}${status.dataset.live}?cursor=${cursor}`);
   const listen = () => {
     clearTimeout(silence);
     silence = setTimeout(() => socket.close(), 60000); // heartbeats come far more often
