@@ -45,7 +45,9 @@ class HookEvent(NamedTuple):
     assignment: str = ""  # what a subagent was asked
     message: str = ""  # what a subagent said at its end
     tool: str = ""
+    directory: str = ""  # in which the tool works
     files: tuple[str, ...] = ()  # that the tool is about
+    edits: bool = False  # the tool changes them
     command: str = ""  # the line of shell that the tool runs
     failed: bool = False  # the tool's result is an error, or the subagent broke off
     # An operation by name with its arguments, as the hook's agent, in a Django that is started for it; its data. Raises

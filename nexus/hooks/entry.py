@@ -92,7 +92,7 @@ def _handled(settings: Any, call: HookCall, ask: Ask) -> HookAnswer:
         wanted=call.planning,
         heard=harness.hears(call.client, call.name, call.point),
         perform=perform,
-        **harness.fields(call.payload),
+        **harness.fields(call.client, call.payload),
     )
     answers = []
     for handler in HANDLERS:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -29,14 +28,12 @@ from nexus.core.coding_clients import (
     SPAWN,
     START,
     STOP,
+    edits_files,
 )
 from nexus.core.harness_events import HarnessEvent, HookAnswer
 
 MATCHED = frozenset({BEFORE, AFTER})  # entries for these have a matcher of tools: all of them
 UNHEARD = frozenset({COMPLETE, END})  # no client shows its agent what is said here
-FILES = ("file_path", "notebook_path", "path", "target_file")  # arguments of tools that name a file
-PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)  # in apply_patch's text
-MOST_FILES = 200  # of one call
 
 
 def point(client: str, name: str | None, payload: Mapping[str, Any]) -> HarnessEvent | None:
@@ -54,10 +51,8 @@ def hears(client: str, name: str | None, event: HarnessEvent) -> bool:
     return not (client == "cursor" and event is SPAWN) and name != "postToolUseFailure"
 
 
-def fields(payload: Mapping[str, Any]) -> dict[str, Any]:
+def fields(client: str, payload: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a payload that a HookEvent holds."""
-    given = payload.get("tool_input")
-    asked = given if isinstance(given, Mapping) else {}
     return {
         "prompt": _text(payload, "prompt"),
         "goes_on": payload.get("source") == "resume",
@@ -65,10 +60,22 @@ def fields(payload: Mapping[str, Any]) -> dict[str, Any]:
         "agent_id": _text(payload, "agent_id", "subagent_id"),
         "assignment": _text(payload, "task", "description"),
         "message": _text(payload, "last_assistant_message", "summary"),
-        "tool": _text(payload, "tool_name"),
-        "files": _files(asked),
-        "command": _text(asked, "command"),
         "failed": _failed(payload),
+        **(_of_tool(client, payload) if "tool_name" in payload else {}),
+    }
+
+
+def _of_tool(client: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+    from nexus.hooks import tool_files  # not where no tool is used
+
+    arguments, tool, cwd = tool_files.arguments_of(payload), _text(payload, "tool_name"), _text(payload, "cwd")
+    directory = tool_files.directory_of(arguments, cwd and os.path.realpath(cwd))
+    return {
+        "tool": tool,
+        "directory": directory,
+        "files": tool_files.files_of(arguments, directory),
+        "edits": edits_files(client, tool) or tool_files.edits(arguments),
+        "command": tool_files.command_of(arguments),
     }
 
 
@@ -82,13 +89,6 @@ def _failed(payload: Mapping[str, Any]) -> bool:
         return True
     response = payload.get("tool_response")
     return isinstance(response, Mapping) and bool(response.get("error") or response.get("is_error"))
-
-
-def _files(asked: Mapping[str, Any]) -> tuple[str, ...]:
-    named = [value for name in FILES if isinstance(value := asked.get(name), str) and value]
-    patch = next((value for name in ("command", "input", "patch") if isinstance(value := asked.get(name), str)), "")
-    patched = PATCHED.findall(patch) if patch.startswith("*** Begin Patch") else []
-    return tuple(dict.fromkeys(os.path.normpath(path.strip()) for path in [*named, *patched][:MOST_FILES]))
 
 
 PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR", "GEMINI_PROJECT_DIR")

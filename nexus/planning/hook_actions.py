@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 
-from nexus.core.coding_clients import edits_files
 from nexus.core.harness_events import NOTHING, HarnessEvent, HookAnswer, HookEvent
 from nexus.core.operations.errors import NexusError
 from nexus.planning import brief, edits, knowledge, tracker
@@ -127,7 +126,7 @@ def _before(what: HookEvent, directory: Directory) -> HookAnswer:
         who, tool = line(what.agent_type), line(what.tool)
         why = f"{tool} is withheld from agents of type {who}. Report to the lead what needs to be done."
         return HookAnswer(refusal=f"{MARK} {why}")
-    gated = what.settings.planning_gate_edits and edits_files(what.client, what.tool)
+    gated = what.settings.planning_gate_edits and what.edits
     if gated and not directory.stamp(TASKS) and (tracker.inside(what.root, what.files) or not what.files):
         return HookAnswer(
             refusal=f"{MARK} An edit in this project needs a task, and there is none: add one with task_add."
@@ -138,7 +137,7 @@ def _before(what: HookEvent, directory: Directory) -> HookAnswer:
 def _after(what: HookEvent, directory: Directory) -> HookAnswer:
     who = what.agent_id or what.agent_type or tracker.LEAD
     with directory.locked(PATIENCE):
-        tracker.used(directory, what.client, who, what.tool, what.files, what.failed)
+        tracker.used(directory, what, who)
     return NOTHING
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from nexus.core import clock
 from nexus.core.clock import iso_milliseconds
 from nexus.core.coding_clients import edits_files
+from nexus.core.harness_events import HookEvent
 from nexus.core.operations.errors import NexusError
 from nexus.planning import edits
 from nexus.planning.directory import AGENTS, EDITS, LOG, NAME, NOTES, Directory, PlanningCode
@@ -111,17 +112,17 @@ def inside(root: str, files: Iterable[str]) -> list[str]:
     return [path for path in found if path.split("/")[0] not in ("..", ".", NAME)]
 
 
-def used(directory: Directory, client: str, agent_id: str, tool: str, files: Sequence[str], failed: bool) -> None:
-    """Log the use of a tool, and record what it edited."""
-    paths = inside(directory.root, files) if files else []
-    line = {"ts": now(), "agent_id": agent_id, "tool": tool, "status": "error" if failed else "ok"}
+def used(directory: Directory, what: HookEvent, agent_id: str) -> None:
+    """Log an agent's use of a tool, and record what it edited."""
+    paths = inside(directory.root, what.files)
+    line = {"ts": now(), "agent_id": agent_id, "tool": what.tool, "status": "error" if what.failed else "ok"}
     lines = [{**line, "file": path} for path in paths] or [line]
     text = "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in lines)
     if directory.size(LOG) >= LONGEST_LOG:
         older = directory.read(LOG) or b""
         directory.write(LOG, older[len(older) // 2 :].partition(b"\n")[2], durable=False)
     directory.append(LOG, text.encode("utf-8", "replace"))
-    if paths and not failed and edits_files(client, tool):
+    if paths and what.edits and not what.failed:
         directory.write(EDITS, edits.added(directory.read(EDITS), paths, agent_id, now()), durable=False)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from nexus.core.coding_clients import TOOLS, edits_files
+from nexus.core.coding_clients import TOOLS
 from nexus.core.harness_events import (
     HANDLERS,
     HOOK_QUERIES,
@@ -39,8 +39,9 @@ def handle(what: HookEvent) -> HookAnswer:
     if what.command and what.client in TOOLS and what.tool == TOOLS[what.client].shell:
         from nexus.reservations.guard import shell
 
-        return HookAnswer(refusal=shell.refusal(what))
-    if what.settings.guard_edits == "off" or not what.files or not edits_files(what.client, what.tool):
+        if text := shell.refusal(what):
+            return HookAnswer(refusal=text)
+    if what.settings.guard_edits == "off" or not what.files or not what.edits:
         return NOTHING
     from nexus.reservations.guard import edits
 

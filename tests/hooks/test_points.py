@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from nexus.core import harness_events
 from nexus.core.coding_clients import HARNESSES, HOOKED, TOOLS
 from nexus.core.harness_events import HarnessEvent, HookAnswer, HookEvent
-from nexus.hooks import client_entries, client_files, entry, quick_check
+from nexus.hooks import client_entries, client_files, entry, quick_check, tool_files
 from nexus.hooks import harness as dialects
 from nexus.hooks.config_text import JsonText
 from tests.hooks.harness import Harness
@@ -81,20 +81,79 @@ def test_it_tells_what_a_client_says_of_a_subagent(heard: list[HookEvent]) -> No
 
 
 PATCH = "*** Begin Patch\n*** Update File: a.py\n@@\n*** Add File: b.py\n*** End Patch"
+MOVES = (
+    "*** Begin Patch\n*** Update File: a.py\n*** Move to: src/b.py\n@@\n-x\n+y\n*** Delete File: c.py\n*** End Patch"
+)
+DIFF = "diff --git a/a.py b/src/b.py\n--- a/a.py\t2026-11-28\n+++ b/src/b.py\n@@ -1 +1 @@\n-x\n+y\n"
+NEW = "--- /dev/null\n+++ b/src/new one.py\n@@ -0,0 +1 @@\n+x\n"
+EDITS: list[tuple[Any, tuple[str, ...]]] = [
+    ({"file_path": "/p/a.py", "content": ""}, ("/p/a.py",)),
+    ({"file_path": "./a/../b.py\n", "path": "b.py", "edits": []}, ("b.py",)),
+    ({"notebook_path": "n.ipynb", "new_source": ""}, ("n.ipynb",)),
+    ({"filePath": "a.py", "newString": ""}, ("a.py",)),
+    ({"edits": [{"file_path": "a.py"}, {"path": "b.py"}]}, ("a.py", "b.py")),
+    ({"files": ["a.py", {"path": "b.py"}], "content": ""}, ("a.py", "b.py")),
+    ({"relative_path": "a.py", "content": ""}, ("a.py",)),
+    ({"file_path": "file:///p/a%20b.py", "content": ""}, ("/p/a b.py",)),
+    ({"path": "file://localhost/p/a.py", "content": ""}, ("/p/a.py",)),
+    ({"file_path": "~/a.py", "content": ""}, ("/home/ann/a.py",)),
+    ('{"file_path": "a.py", "content": ""}', ("a.py",)),
+    *(
+        (asked, ("a.py", "b.py"))
+        for text in (PATCH, f"\n\n  {PATCH}\n", PATCH.replace("\n", "\r\n"), PATCH.replace("\n", "\n  "))
+        for asked in (text, [text], {"command": text}, {"input": text}, {"patchText": text}, {"patch": text})
+    ),
+    ({"command": ["apply_patch", PATCH]}, ("a.py", "b.py")),
+    ({"command": f"apply_patch <<'EOF'\n{PATCH}\nEOF\n"}, ("a.py", "b.py")),
+    ({"command": f'apply_patch "{PATCH}"'}, ("a.py", "b.py")),
+    ({"cmd": f"cat x && applypatch <<-E\n{PATCH}\nE"}, ("a.py", "b.py")),
+    ({"command": ["bash", "-lc", f"cd 'my src' && apply_patch <<EOF\n{PATCH}\nEOF"]}, ("my src/a.py", "my src/b.py")),
+    ({"command": ["apply_patch", PATCH], "workdir": "src"}, ("src/a.py", "src/b.py")),
+    ({"input": MOVES}, ("a.py", "src/b.py", "c.py")),
+    ({"diff": DIFF}, ("a.py", "src/b.py")),
+    ({"patch": DIFF.replace("\n", "\r\n")}, ("a.py", "src/b.py")),
+    ({"path": "a.py", "diff": "@@ -1 +1 @@\n-x\n+y\n"}, ("a.py",)),
+    ({"command": f"git -C . apply -p1 <<'EOF'\n{DIFF}EOF"}, ("a.py", "src/b.py")),
+    ({"command": f"patch -p1 <<'EOF'\n{NEW}EOF"}, ("src/new one.py",)),
+    (
+        {"patch": "diff --git a/a.py b/b.py\nsimilarity index 100%\nrename from a.py\nrename to b.py\n"},
+        ("a.py", "b.py"),
+    ),
+]
 
 
-def test_it_finds_the_files_that_a_tool_is_about(heard: list[HookEvent]) -> None:
-    for asked, files in (
-        ({"file_path": "/p/a.py"}, ("/p/a.py",)),
-        ({"notebook_path": "n.ipynb"}, ("n.ipynb",)),
-        ({"file_path": "a/../b.py", "path": "b.py"}, ("b.py",)),
-        ({"command": PATCH}, ("a.py", "b.py")),
+@pytest.mark.parametrize(("asked", "files"), EDITS)
+def test_it_finds_the_files_that_any_tool_edits(
+    heard: list[HookEvent], monkeypatch: pytest.MonkeyPatch, asked: Any, files: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    say(hook_event_name="PreToolUse", tool_name="a tool of any name", tool_input=asked)
+    assert (heard[-1].files, heard[-1].edits) == (tuple(f"/{file}".replace("//", "/") for file in files), True)
+
+
+def test_it_reads_paths_from_the_working_directory(heard: list[HookEvent], tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "real" / "src")
+    for asked in ({"file_path": "../a.py"}, {"command": PATCH.replace("a.py", "../a.py")}):
+        say(hook_event_name="PreToolUse", tool_name="Edit", cwd=str(tmp_path / "link"), tool_input=asked)
+        assert str(tmp_path / "real" / "a.py") in heard[-1].files
+
+
+@pytest.mark.parametrize(
+    ("asked", "files"),
+    [
+        ({"file_path": "/a.py"}, ("/a.py",)),
         ({"command": "echo '*** Add File: x'"}, ()),
-        ({"file_path": 5, "path": None}, ()),
+        ({"command": f"git log -p | cat; echo '\n{DIFF}'"}, ()),
+        ({"command": "git diff -- a.py"}, ()),
+        ({"content": PATCH}, ()),
+        ({"file_path": 5, "path": None, "edits": [1, {"path": 2}], "command": [3]}, ()),
         ([1], ()),
-    ):
-        say(hook_event_name="PostToolUse", tool_name="Edit", tool_input=asked)
-        assert heard[-1].files == files, asked
+        (None, ()),
+    ],
+)
+def test_it_takes_nothing_else_for_an_edit(heard: list[HookEvent], asked: Any, files: tuple[str, ...]) -> None:
+    say(hook_event_name="PreToolUse", tool_name="Read", tool_input=asked)
+    assert (heard[-1].files, heard[-1].edits) == (files, False)
 
 
 def test_it_tells_whether_a_tool_failed(heard: list[HookEvent]) -> None:
@@ -108,14 +167,14 @@ def test_it_tells_whether_a_tool_failed(heard: list[HookEvent]) -> None:
 
 NAMES = ["hook_event_name", "prompt", "tool_name", "tool_input", "source", "agent_id", "task", "x"]
 VALUES = st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(list(HOOKED["cursor"].points))
-INPUTS = st.dictionaries(st.sampled_from([*dialects.FILES, "command"]), VALUES)
+INPUTS = st.dictionaries(st.sampled_from([*tool_files.PATHS, *tool_files.LISTS, *tool_files.PATCHES]), VALUES)
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES | INPUTS | st.lists(VALUES)))
 def test_it_makes_something_of_every_payload(payload: dict[str, Any]) -> None:
     call = dialects.parse_call([], {}, json.dumps(payload))
-    told = dialects.fields(call.payload)
-    assert all(isinstance(told[name], str) for name in ("prompt", "agent_type", "agent_id", "tool", "message"))
+    told = dialects.fields(call.client, call.payload)
+    assert all(isinstance(told.get(name, ""), str) for name in ("prompt", "agent_type", "agent_id", "tool", "message"))
 
 
 # What each takes for an answer

@@ -14,6 +14,7 @@ import time_machine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nexus.core.coding_clients import edits_files
 from nexus.core.harness_events import NOTHING, HarnessEvent, HookAnswer, HookEvent
 from nexus.core.operations.errors import NexusError
 from nexus.planning import brief, schemas, state, tracker
@@ -53,7 +54,8 @@ class Session:
             heard=event not in UNHEARD,
             perform=perform,
         )
-        return handle(what._replace(**fields))
+        what = what._replace(**fields)
+        return handle(what._replace(edits=edits_files(what.client, what.tool)))
 
     def tracked(self) -> Any:
         return schemas.TRACKER.parse((self.nexus.state / "agent-tracker.json").read_bytes())

@@ -44,7 +44,13 @@ class Hook:
         self.held, self.root = held, root
 
     def before(
-        self, *files: str, mode: str = "tell", client: str = "claude-code", tool: str | None = None, **asked: Any
+        self,
+        *files: str,
+        mode: str = "tell",
+        client: str = "claude-code",
+        tool: str | None = None,
+        cwd: str = "",
+        **asked: Any,
     ) -> str:
         """What the hook prints."""
         tool = tool or TOOLS[client].editing[0]
@@ -52,7 +58,7 @@ class Hook:
         asked = asked or (
             {"command": f"*** Begin Patch\n{patch}"} if client == "codex" else {"file_path": "".join(files)}
         )
-        payload = {"hook_event_name": BEFORE[client], "tool_name": tool, "tool_input": asked}
+        payload = {"hook_event_name": BEFORE[client], "tool_name": tool, "tool_input": asked, "cwd": cwd}
         given = ["--client", client, "--agent-id", "ben", "--project", str(self.root)]
         settings = SimpleNamespace(
             guard_edits=mode, database_url=None, database=self.held.file, home=self.held.file.parent
@@ -109,6 +115,29 @@ def test_it_sees_every_file_of_a_patch_and_where_it_moves_one(hook: Hook, held: 
     said = hook.before(client="codex", mode="stop", command=patch)
     assert "src/c.py" in said
     assert "a.py:" not in said
+
+
+@pytest.mark.parametrize("client", HOOKED)
+@pytest.mark.parametrize(
+    ("tool", "asked"),
+    [
+        ("Edit", {"file_path": "c.py", "new_string": ""}),
+        ("NotebookEdit", {"notebook_path": "./c.py", "new_source": ""}),
+        ("MultiEdit", {"edits": [{"file_path": "../src/c.py"}]}),
+        ("write_file", {"path": "file://{top}/src/c.py", "content": ""}),
+        ("apply_patch", {"input": "\n*** Begin Patch\n*** Update File: c.py\n"}),
+        ("shell", {"command": ["bash", "-lc", "apply_patch <<'E'\n*** Begin Patch\n*** Update File: c.py\nE"]}),
+        ("Bash", {"command": "cd .. && apply_patch <<'E'\n*** Begin Patch\n*** Add File: src/c.py\nE"}),
+        ("Bash", {"command": "git apply <<E\n--- a/c.py\n+++ b/c.py\n@@ -1 +1 @@\n-x\n+y\nE"}),
+    ],
+)
+def test_it_stops_every_spelling_of_an_edit(
+    hook: Hook, held: Held, top: Path, client: str, tool: str, asked: dict[str, Any]
+) -> None:
+    held.reserve("ann", top, "/src")
+    asked = {name: value.replace("{top}", str(top)) if name == "path" else value for name, value in asked.items()}
+    said = hook.before(client=client, mode="stop", tool=tool, cwd=str(top / "src"), **asked)
+    assert "The edit was refused" in said and "src/c.py: held by" in said
 
 
 def test_it_knows_links_and_projects_without_git(hook: Hook, held: Held, top: Path, tmp_path: Path) -> None:
@@ -201,6 +230,25 @@ def test_it_refuses_commits_that_a_client_runs_without_gits_hooks(held: Held, re
     assert " ".join(sorted(re.findall(r"^  (\S+): held by", reason, re.MULTILINE))) == LINES[line]
     assert ("as a command of its own" in reason) is (" " in LINES[line])
     assert not LINES[line] or 'You are agent "ben"' in reason
+
+
+@pytest.mark.parametrize("how", ["git -C {} commit -nm x", "cd '{}' && git commit -nm x", "git commit -nm x"])
+def test_it_looks_at_the_work_tree_in_which_a_line_commits(held: Held, repo: Repo, tmp_path: Path, how: str) -> None:
+    held.guard(repo)
+    held.reserve("ann", repo.top, "*.py")
+    other = tmp_path / "other"
+    repo.ok("worktree", "add", "-q", str(other))
+    (other / "b.py").write_text("mine")
+    repo.ok("-C", str(other), "add", "b.py")
+    call = {
+        "hook_event_name": "PreToolUse",
+        "tool_name": "Bash",
+        "tool_input": {"command": how.format(other)},
+        "cwd": str(repo.top if "{}" in how else other),
+    }
+    given = ("--client", "codex", "--agent-id", "ben", "--project", str(repo.top))
+    said = Harness(held.home, repo.top).hook(*given, text=json.dumps(call)).stdout
+    assert "b.py: held by" in json.loads(said)["hookSpecificOutput"]["permissionDecisionReason"]
 
 
 @pytest.mark.parametrize("client", ["claude-code", "codex"])

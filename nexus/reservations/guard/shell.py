@@ -28,7 +28,7 @@ def refusal(what: HookEvent) -> str:
     verbs = set(GIT.findall(what.command))
     if not verbs or not (what.client == WITHOUT_HOOKS or LEAVES_HOOKS_OUT.search(what.command)):
         return ""
-    here = repository.find_repository(what.root)
+    here = repository.find_repository(os.path.join(what.root, what.directory))
     if here is None or not here.is_guarded():
         return ""
     texts = []
