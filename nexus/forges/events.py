@@ -18,6 +18,9 @@ SENTENCES = {
     "forge.published": Sentence("{actor} publishes the work on {handoff}", "{count} times work published"),
     "forge.pull_opened": Sentence("Pull request {pull} of {repository} is open", "{count} pull requests opened"),
     "forge.reviewed": Sentence("{comments} comments on {repository} #{number}", "{count} times reviewers commented"),
+    "forge.left_out": Sentence(
+        "What did not reach the agent from {repository} #{number}: {parts}", "{count} times comments or checks left out"
+    ),
     "forge.work_kept": Sentence("The work on {handoff} was committed when it was submitted", "{count} times work kept"),
     "forge.issue_taken": Sentence("Issue {number} of {repository} became {handoff}", "{count} issues taken"),
 }

@@ -1,22 +1,24 @@
-"""GitHub and GitHub Enterprise, by PyGithub."""
+"""GitHub and GitHub Enterprise, by their REST API: PyGithub forgets the query of a call that is redirected, as after a
+rename, and the end of a page."""
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
+from urllib.parse import quote
 
 import requests
-from github import Auth, Github, GithubException, RateLimitExceededException
 
 from nexus.forges.protocol import (
-    MAX_COMMENTS,
     MAX_ISSUES,
     MAX_JOBS,
     MAX_LOG,
+    MAY_NOT_WRITE,
     TIMEOUT_SECONDS,
     Busy,
     Checks,
@@ -34,66 +36,72 @@ from nexus.forges.protocol import (
 
 PAGE = 100
 MOMENT = "%Y-%m-%dT%H:%M:%SZ"
-WRITERS = {"OWNER", "MEMBER", "COLLABORATOR"}  # whose comments an agent gets
+WRITERS = {"OWNER", "MEMBER", "COLLABORATOR"}  # whose comments an agent gets; of others the right to write is asked
 FAILED = {"failure", "timed_out", "cancelled", "action_required", "startup_failure"}
+FAILED_STATUS = {"failure", "error"}
 WAIT_SECONDS = 60.0  # where the forge does not say how long its rate limit lasts
+HEADERS = {"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": "2022-11-28", "User-Agent": "nexus"}
 
 
 class GitHubClient:
     """One repository on GitHub."""
 
     def __init__(self, url: str, repository: str, token: str) -> None:
-        self._github = Github(
-            auth=Auth.Token(token),
-            base_url=url,
-            timeout=TIMEOUT_SECONDS,
-            retry=None,  # the hub tries again, without holding a thread
-            seconds_between_requests=0,
-            seconds_between_writes=0,
-            per_page=PAGE,
-        )
-        self._path = f"/repos/{repository}"
+        def authorize(request: requests.PreparedRequest) -> requests.PreparedRequest:
+            request.headers["Authorization"] = f"Bearer {token}"
+            return request
+
+        self._session = requests.Session()
+        self._session.auth = authorize  # a header would be replaced by what ~/.netrc has
+        self._session.headers.update(HEADERS)
+        self._url, self._path = url, f"/repos/{repository}"
+        self._writers: dict[str, bool] = {}
 
     def issues(self, since: datetime | None, etag: str) -> tuple[Sequence[IssueData], str] | None:
-        query: dict[str, Any] = {"state": "all", "sort": "updated", "direction": "asc", "per_page": PAGE}
+        query: dict[str, Any] = {"state": "all", "sort": "updated", "direction": "asc"}
         if since is not None:
             query["since"] = since.astimezone(UTC).strftime(MOMENT)
         found: list[IssueData] = []
         newest = ""
-        for page in range(1, MAX_ISSUES // PAGE + 1):
-            rows, tag = self._page(f"{self._path}/issues", {**query, "page": page}, etag if page == 1 else "")
-            if rows is None:
-                return None
-            newest = newest or tag
-            found += [_issue(row) for row in rows if "pull_request" not in row]
-            if len(rows) < PAGE:
-                break
+        with _errors():
+            for answer, rows in self._pages("/issues", query, MAX_ISSUES, etag=etag):
+                if answer.status_code == 304:
+                    return None
+                newest = newest or answer.headers.get("etag", "")
+                found += [_issue(row) for row in rows if "pull_request" not in row]
         return found, newest
 
-    def _page(self, path: str, query: dict[str, Any], etag: str) -> tuple[list[dict[str, Any]] | None, str]:
-        """Return a page's rows and its ETag; no rows where it is as it was."""
-        requester = self._github.requester
+    def _ask(
+        self, verb: str, path: str, query: dict[str, Any] | None = None, body: Any = None, etag: str = ""
+    ) -> requests.Response:
+        headers = {"If-None-Match": etag} if etag else None
+        how = {"params": query, "json": body, "headers": headers, "timeout": TIMEOUT_SECONDS}
         with _errors():
-            status, headers, body = requester.requestJson("GET", path, query, {"If-None-Match": etag} if etag else None)
-            if status == 304:
-                return None, etag
-            rows = json.loads(body)
-            if status >= 400:
-                raise requester.createException(status, headers, rows)
-        return rows, headers.get("etag", "")
+            answer = self._session.request(verb, f"{self._url}{self._path}{path}", **how)
+        if answer.status_code >= 400:
+            raise _error_of(answer)
+        return answer
 
     def _call(self, verb: str, path: str, query: dict[str, Any] | None = None, body: Any = None) -> Any:
-        # The library's objects ask for more than they were made of, whenever a field is read.
         with _errors():
-            return self._github.requester.requestJsonAndCheck(verb, f"{self._path}{path}", query, input=body)[1]
+            return self._ask(verb, path, query, body).json()
 
-    def _rows(self, path: str, query: dict[str, Any], most: int) -> Iterator[dict[str, Any]]:
-        """Return the rows of all pages, `most` of them at most."""
+    def _pages(
+        self, path: str, query: dict[str, Any], most: int, name: str = "", etag: str = ""
+    ) -> Iterator[tuple[requests.Response, list[dict[str, Any]]]]:
+        """Yield pages with their rows, `most` rows at most; `name` is the rows' field where a page is an object. A page
+        may be short although there is a next one; a forge without the header Link has full ones."""
         for page in range(1, most // PAGE + 1):
-            rows = self._call("GET", path, {**query, "per_page": PAGE, "page": page})
-            yield from rows
-            if len(rows) < PAGE:
+            answer = self._ask("GET", path, {**query, "per_page": PAGE, "page": page}, etag=etag if page == 1 else "")
+            data: Any = answer.json() if answer.content else []
+            rows = data[name] if name else data
+            yield answer, rows
+            if "next" not in answer.links if "link" in answer.headers else len(rows) < PAGE:
                 return
+
+    def _rows(self, path: str, query: dict[str, Any], most: int, name: str = "") -> Iterator[dict[str, Any]]:
+        for _, rows in self._pages(path, query, most, name):
+            yield from rows
 
     def issue(self, number: int) -> IssueData:
         row = self._call("GET", f"/issues/{number}")
@@ -103,70 +111,128 @@ class GitHubClient:
             return _issue(row)
 
     def remote(self) -> str:
-        return str(self._call("GET", "")["clone_url"])
+        with _errors():
+            return str(self._call("GET", "")["clone_url"])
 
     def find_comment(self, number: int, marker: str) -> int | None:
         rows = self._rows(f"/issues/{number}/comments", {}, MAX_ISSUES)
-        return next((row["id"] for row in rows if marker in (row.get("body") or "")), None)
+        with _errors():
+            return next((row["id"] for row in rows if marker in (row.get("body") or "")), None)
 
     def add_comment(self, number: int, text: str) -> int:
-        return int(self._call("POST", f"/issues/{number}/comments", body={"body": text})["id"])
+        with _errors():
+            return int(self._call("POST", f"/issues/{number}/comments", body={"body": text})["id"])
 
     def edit_comment(self, number: int, comment_id: int, text: str) -> None:
         self._call("PATCH", f"/issues/comments/{comment_id}", body={"body": text})
 
     def find_pull(self, branch: str) -> Pull | None:
-        owner = self._path.split("/")[2]
+        owner = self._owner()
         query = {"state": "all", "head": f"{owner}:{branch}", "sort": "created", "direction": "desc"}
         rows = self._call("GET", "/pulls", {**query, "per_page": 1})
         return _pull(rows[0]) if rows else None
 
+    def _owner(self) -> str:
+        """Return whose the repository is: another's than it was, if it was transferred."""
+        with _errors():
+            answer = self._ask("GET", "")
+            return str(answer.json()["owner"]["login"]) if answer.history else self._path.split("/")[2]
+
     def open_pull(self, branch: str, base: str | None, title: str, text: str) -> Pull:
-        into = base or self._call("GET", "")["default_branch"]
+        with _errors():
+            into = base or self._call("GET", "")["default_branch"]
         return _pull(self._call("POST", "/pulls", body={"base": into, "head": branch, "title": title, "body": text}))
 
     def pull(self, number: int) -> Pull:
         return _pull(self._call("GET", f"/pulls/{number}"))
 
     def checks(self, pull: Pull, known: Collection[str]) -> Checks:
-        runs = self._call("GET", f"/commits/{pull.head}/check-runs", {"per_page": PAGE})["check_runs"]
-        if not runs:
-            return Checks("none")
-        if any(run["status"] != "completed" for run in runs):
-            return Checks("pending")
-        failed = [run for run in runs if run["conclusion"] in FAILED]
-        keys = {f"{pull.head}:{run['id']}": run for run in failed[:MAX_JOBS]}
-        jobs = [
-            Job(key, text_of(run["name"], 200), run["html_url"] or "", self._log(run))
-            for key, run in keys.items()
-            if key not in known
-        ]
-        return Checks("failed" if failed else "passed", jobs)
+        with _errors():
+            runs = _latest(self._rows(f"/commits/{pull.head}/check-runs", {}, MAX_ISSUES, "check_runs"))
+            statuses, left_out = self._statuses(pull.head)
+            states = {run["conclusion"] if run["status"] == "completed" else "pending" for run in runs}
+            states |= {status["state"] for status in statuses}
+            if not states:
+                return Checks("none", left_out=left_out)
+            if "pending" in states:
+                return Checks("pending", left_out=left_out)
+            jobs: dict[str, Callable[[], Job]] = {}
+            for run in runs:
+                if run["conclusion"] in FAILED:
+                    jobs[f"{pull.head}:{run['id']}"] = partial(self._job_of_run, run)
+            for status in statuses:
+                if status["state"] in FAILED_STATUS:
+                    jobs[f"{pull.head}:status:{status['id']}"] = partial(_job_of_status, status)
+            found = [replace(make(), key=key) for key, make in list(jobs.items())[:MAX_JOBS] if key not in known]
+            return Checks("failed" if jobs else "passed", found, left_out)
+
+    def _statuses(self, commit: str) -> tuple[list[dict[str, Any]], str]:
+        """Return the latest commit status of each context; none, with the reason, where the token may not read them."""
+        try:
+            return list(self._rows(f"/commits/{commit}/status", {}, MAX_ISSUES, "statuses")), ""
+        except (TokenRefused, NotThere):
+            return [], "commit statuses, which the token may not read"
+
+    def _job_of_run(self, run: dict[str, Any]) -> Job:
+        return Job("", text_of(run["name"], 200), run["html_url"] or "", self._log(run))
 
     def _log(self, run: dict[str, Any]) -> str:
         """Return the end of a job's log; for a check that is no job of GitHub Actions, its own summary."""
         if (run.get("app") or {}).get("slug") != "github-actions":
             output = run.get("output") or {}
             return text_of("\n".join(filter(None, (output.get("summary"), output.get("text"))))[-MAX_LOG:])
-        with _errors():
-            status, headers, body = self._github.requester.requestJson(
-                "GET", f"{self._path}/actions/jobs/{run['id']}/logs"
-            )
-        if status == 302:  # to a storage that needs no token and must not get ours
-            return _end_at(headers["location"])
-        return text_of(body[-MAX_LOG:]) if status == 200 else ""
+        url = f"{self._url}{self._path}/actions/jobs/{run['id']}/logs"
+        for _ in range(2):  # a renamed repository is elsewhere; the log is in a storage that must not get the token
+            answer = self._session.get(url, allow_redirects=False, timeout=TIMEOUT_SECONDS)
+            url = answer.headers.get("location", "")
+            if not url.startswith(f"{self._url}/repositories/"):
+                break
+        return _end_at(url) if url else text_of(answer.text[-MAX_LOG:]) if answer.status_code == 200 else ""
 
-    def comments(self, number: int, since: datetime | None) -> Sequence[Comment]:
+    def comments(self, number: int, since: datetime | None, known: Collection[str]) -> Sequence[Comment]:
         after = {} if since is None else {"since": since.astimezone(UTC).strftime(MOMENT)}
         found = []
-        for kind, path, query in (
-            ("line", f"/pulls/{number}/comments", after),
-            ("said", f"/issues/{number}/comments", after),
-            ("review", f"/pulls/{number}/reviews", {}),
-        ):
-            with _errors():
-                found += [_comment(kind, row) for row in self._rows(path, query, MAX_COMMENTS)]
-        return [each for each in found if each is not None]
+        with _errors():
+            for kind, path, query in (
+                ("line", f"/pulls/{number}/comments", after),
+                ("said", f"/issues/{number}/comments", after),
+                ("review", f"/pulls/{number}/reviews", {}),
+            ):
+                for row in self._rows(path, query, MAX_ISSUES):
+                    comment = _comment(kind, row)
+                    if comment.text.strip() and comment.key not in known:
+                        why = "" if row.get("author_association") in WRITERS else self._why_not(row.get("user"))
+                        found.append(replace(comment, left_out=why))
+        return found
+
+    def _why_not(self, user: dict[str, Any] | None) -> str:
+        """Return why a person's comment does not count; empty for a person who may write, such as a member whose
+        membership is private, or one who contributed before."""
+        login = (user or {}).get("login", "")
+        try:
+            if login not in self._writers:
+                asked = self._call("GET", f"/collaborators/{quote(login, safe='')}/permission") if login else {}
+                self._writers[login] = asked.get("permission") in ("admin", "maintain", "write")
+        except TokenRefused:
+            return "whose rights the token may not read"
+        except NotThere:
+            self._writers[login] = False
+        return "" if self._writers[login] else MAY_NOT_WRITE
+
+
+def _latest(runs: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the latest run of each check: one that ran again does not count."""
+    latest: dict[Any, dict[str, Any]] = {}
+    for run in runs:
+        suite, app = (run.get(name) or {} for name in ("check_suite", "app"))
+        check = app.get("slug"), suite.get("id"), run["name"]
+        if check not in latest or run["id"] > latest[check]["id"]:
+            latest[check] = run
+    return list(latest.values())
+
+
+def _job_of_status(status: dict[str, Any]) -> Job:
+    return Job("", text_of(status["context"], 200), status.get("target_url") or "", text_of(status.get("description")))
 
 
 def _issue(row: dict[str, Any]) -> IssueData:
@@ -196,12 +262,10 @@ def _pull(row: dict[str, Any]) -> Pull:
         )
 
 
-def _comment(kind: str, row: dict[str, Any]) -> Comment | None:
+def _comment(kind: str, row: dict[str, Any]) -> Comment:
     text = row.get("body") or ""
     if kind == "review" and row.get("state") == "CHANGES_REQUESTED":
         text = f"Changes requested. {text}"
-    if row.get("author_association") not in WRITERS or not text.strip():
-        return None
     return Comment(
         key=f"{kind}:{row['id']}",
         author=(row.get("user") or {}).get("login", "ghost"),
@@ -225,30 +289,33 @@ def _end_at(url: str) -> str:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Raise the library's errors as ours, without its texts."""
+    """Raise a library's errors as ours, without its texts."""
     try:
         yield
-    except GithubException as error:
-        headers = {name.lower(): value for name, value in (error.headers or {}).items()}
-        seconds = _wait(error.status, headers)
-        if seconds is None and isinstance(error, RateLimitExceededException):
-            seconds = WAIT_SECONDS
-        if seconds is not None:
-            raise Busy(f"the forge's rate limit is used up for {seconds:.0f} s", seconds) from None
-        if error.status in (401, 403):
-            raise TokenRefused(f"the forge refused the token ({error.status})") from None
-        if error.status in (404, 410):
-            raise NotThere("the forge does not have it, or the token may not see it (404)") from None
-        if 400 <= error.status < 500:
-            raise Rejected(f"the forge rejects it ({error.status})") from None
-        raise ForgeError(f"the forge answered {error.status}") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ForgeError(f"the forge's answer is not what it documents ({type(error).__name__})") from None
     except requests.RequestException as error:
         raise ForgeError(f"the forge could not be reached ({type(error).__name__})") from None
-    except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
-        raise ForgeError(f"the forge's answer is not what it documents ({type(error).__name__})") from None
 
 
-def _wait(status: int, headers: dict[str, Any], moment: Callable[[], float] = time.time) -> float | None:
+def _error_of(answer: requests.Response) -> ForgeError:
+    """Return the error for an answer, without its text."""
+    status = answer.status_code
+    seconds = _wait(status, answer.headers)
+    if seconds is None and status in (403, 429) and "rate limit" in answer.text[:MAX_LOG].lower():
+        seconds = WAIT_SECONDS
+    if seconds is not None:
+        return Busy(f"the forge's rate limit is used up for {seconds:.0f} s", seconds)
+    if status in (401, 403):
+        return TokenRefused(f"the forge refused the token ({status})")
+    if status in (404, 410):
+        return NotThere("the forge does not have it, or the token may not see it (404)")
+    if status < 500:
+        return Rejected(f"the forge rejects it ({status})")
+    return ForgeError(f"the forge answered {status}")
+
+
+def _wait(status: int, headers: Mapping[str, Any], moment: Callable[[], float] = time.time) -> float | None:
     """Return the seconds that an answer asks to wait; None if it does not."""
     if status not in (403, 429):
         return None

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
 import requests
 from gitlab import Gitlab
-from gitlab.exceptions import GitlabError
+from gitlab.exceptions import GitlabError, RedirectError
 
 from nexus.forges.protocol import (
     MAX_COMMENTS,
     MAX_ISSUES,
     MAX_JOBS,
+    MAY_NOT_WRITE,
     TIMEOUT_SECONDS,
     Busy,
     Checks,
@@ -62,20 +64,32 @@ class GitLabClient:
 
     def remote(self) -> str:
         with _errors():
-            return str(self._gitlab.projects.get(self._name, **_ONCE).http_url_to_repo)
+            return str(self._by_id().http_url_to_repo)
+
+    def _by_id(self) -> Any:
+        return self._gitlab.projects.get(self._name, **_ONCE)
+
+    def _write(self, call: Callable[[Any], Any]) -> Any:
+        """Return what a writing call of the project returns. GitLab forwards none by the former name of a project."""
+        try:
+            return call(self._project)
+        except GitlabError as error:
+            if error.response_code != 405 and not isinstance(error, RedirectError):
+                raise
+            return call(self._by_id())
 
     def find_comment(self, number: int, marker: str) -> int | None:
         with _errors():
-            notes = self._project.issues.get(number, lazy=True).notes.list(iterator=True, **_ONCE)
+            notes = _notes(self._project, number).list(iterator=True, **_ONCE)
             return next((note.id for note in islice(notes, MAX_ISSUES) if marker in note.body), None)
 
     def add_comment(self, number: int, text: str) -> int:
         with _errors():
-            return int(self._project.issues.get(number, lazy=True).notes.create({"body": text}, **_ONCE).id)
+            return int(self._write(lambda it: _notes(it, number).create({"body": text}, **_ONCE)).id)
 
     def edit_comment(self, number: int, comment_id: int, text: str) -> None:
         with _errors():
-            self._project.issues.get(number, lazy=True).notes.update(comment_id, {"body": text}, **_ONCE)
+            self._write(lambda it: _notes(it, number).update(comment_id, {"body": text}, **_ONCE))
 
     def find_pull(self, branch: str) -> Pull | None:
         query = {"source_branch": branch, "state": "all", "order_by": "created_at", "sort": "desc"}
@@ -85,9 +99,9 @@ class GitLabClient:
 
     def open_pull(self, branch: str, base: str | None, title: str, text: str) -> Pull:
         with _errors():
-            into = base or self._gitlab.projects.get(self._name, **_ONCE).default_branch
+            into = base or self._by_id().default_branch
             made = {"source_branch": branch, "target_branch": into, "title": title, "description": text}
-            return _pull(self._project.mergerequests.create(made, **_ONCE).attributes)
+            return _pull(self._write(lambda it: it.mergerequests.create(made, **_ONCE)).attributes)
 
     def pull(self, number: int) -> Pull:
         with _errors():
@@ -97,7 +111,8 @@ class GitLabClient:
         with _errors():
             request = self._project.mergerequests.get(pull.number, lazy=True)
             pipelines = list(islice(request.pipelines.list(iterator=True, **_ONCE), PAGE))
-            latest = max((each for each in pipelines if each.sha == pull.head), key=lambda each: each.id, default=None)
+            pipelines.sort(key=lambda each: each.id, reverse=True)
+            latest = next((each for each in pipelines if self._is_of(each, pull.head)), None)
             if latest is None:
                 return Checks("none")
             if latest.status not in PASSED | FAILED:
@@ -106,20 +121,36 @@ class GitLabClient:
                 return Checks("passed")
             pipeline = self._project.pipelines.get(latest.id, lazy=True)
             jobs = islice(pipeline.jobs.list(iterator=True, **_ONCE), MAX_ISSUES)
-            failed = islice((job for job in jobs if job.status == "failed"), MAX_JOBS)
-            keys = {f"{pull.head}:{job.id}": job for job in failed}
+            failed = (job for job in jobs if job.status == "failed" and not job.attributes.get("allow_failure"))
+            keys = {f"{pull.head}:{job.id}": job for job in islice(failed, MAX_JOBS)}
             found = [
                 Job(key, text_of(job.name, 200), job.web_url, self._log(job.id))
                 for key, job in keys.items()
                 if key not in known
             ]
+            whole = f"{pull.head}:pipeline:{latest.id}"
+            if not keys and whole not in known:  # what failed is no job of it: another pipeline, or a status
+                found = [Job(whole, f"pipeline {latest.id}", latest.attributes.get("web_url") or "", "")]
             return Checks("failed", found)
+
+    def _is_of(self, pipeline: Any, head: str) -> bool:
+        """Return whether a pipeline ran on the head of a merge request, or on its merge with the target."""
+        if pipeline.sha == head:
+            return True
+        if not str(pipeline.attributes.get("ref")).endswith(("/merge", "/train")):
+            return False
+        try:
+            return head in self._project.commits.get(pipeline.sha, **_ONCE).parent_ids
+        except GitlabError as error:
+            if error.response_code != 404:
+                raise
+            return True  # the merge is gone; no newer one has come
 
     def _log(self, job_id: int) -> str:
         pieces = self._project.jobs.get(job_id, lazy=True).trace(iterator=True, streamed=True, **_ONCE)
         return end_of(pieces or ())
 
-    def comments(self, number: int, since: datetime | None) -> Sequence[Comment]:
+    def comments(self, number: int, since: datetime | None, known: Collection[str]) -> Sequence[Comment]:
         with _errors():
             request = self._project.mergerequests.get(number, lazy=True)
             url = self._project.mergerequests.get(number, **_ONCE).web_url
@@ -129,8 +160,10 @@ class GitLabClient:
                 row = note.attributes
                 if since is not None and datetime.fromisoformat(row["updated_at"]) < since:
                     break
-                if not row["system"] and row["body"].strip() and self._may_write(row["author"]["id"]):
-                    found.append(_comment(row, url))
+                comment = _comment(row, url)
+                if not row["system"] and row["body"].strip() and comment.key not in known:
+                    why = "" if self._may_write(row["author"]["id"]) else MAY_NOT_WRITE
+                    found.append(replace(comment, left_out=why))
         return found[::-1]
 
     def _may_write(self, user: int) -> bool:
@@ -146,6 +179,10 @@ class GitLabClient:
 
 
 _ONCE: dict[str, Any] = {"obey_rate_limit": False, "retry_transient_errors": False}  # the hub tries again
+
+
+def _notes(project: Any, issue: int) -> Any:
+    return project.issues.get(issue, lazy=True).notes
 
 
 def _issue(row: dict[str, Any]) -> IssueData:

@@ -264,12 +264,16 @@ def _read_pull(calls: Client, number: int, issue: ForgeIssue, found: StepResult)
     known = set(issue.known)
     try:
         checks = calls.checks(pull, known)
-        said = calls.comments(number, issue.comments_since)
+        said = calls.comments(number, issue.comments_since, known)
     except Rejected:  # such as a commit that it does not have yet; the next look asks again
         return
     found.columns["checks"] = "" if checks.state == "none" else checks.state
     found.jobs = list(checks.failed)
-    found.comments = [each for each in said if each.key not in known and texts.MARK not in each.text]
+    fresh = [each for each in said if each.key not in known and texts.MARK not in each.text]
+    found.comments = [each for each in fresh if not each.left_out]
+    found.left_out = {each.key: f"a comment of {each.author}, {each.left_out}" for each in fresh if each.left_out}
+    if checks.left_out and (key := f"left out:{checks.left_out}") not in known:
+        found.left_out[key] = checks.left_out
     found.columns["comments_since"] = pull.updated_at
 
 

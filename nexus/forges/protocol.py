@@ -17,6 +17,7 @@ MAX_JOBS = 5  # failed jobs whose logs are read
 MAX_ISSUES = 1_000  # read in one round; the next one goes on where it ended
 MAX_COMMENTS = 100  # of a pull request, in one round
 TIMEOUT_SECONDS = 15
+MAY_NOT_WRITE = "who may not write to the repository"
 LOG_BYTES, LOG_SECONDS = 50_000_000, 60  # that are read of one log, whose end is wanted
 
 
@@ -91,11 +92,12 @@ class Checks:
 
     state: str  # none, pending, passed or failed
     failed: Sequence[Job] = ()
+    left_out: str = ""  # what was not read, and why
 
 
 @dataclass(frozen=True)
 class Comment:
-    """A comment of a person who may write to the repository; `path` and `line` where it is about a line."""
+    """A comment of a person; `path` and `line` where it is about a line."""
 
     key: str
     author: str
@@ -105,6 +107,7 @@ class Comment:
     path: str = ""
     line: int | None = None
     hunk: str = ""
+    left_out: str = ""  # why an agent does not get it; empty for a person who may write to the repository
 
 
 @dataclass(frozen=True)
@@ -146,8 +149,8 @@ class Client(Protocol):
     def checks(self, pull: Pull, known: Collection[str]) -> Checks:
         """Return CI's result. Its failed jobs are those whose keys are not in `known`."""
 
-    def comments(self, number: int, since: datetime | None) -> Sequence[Comment]:
-        """Return the comments on a pull request of those who may write to the repository."""
+    def comments(self, number: int, since: datetime | None, known: Collection[str]) -> Sequence[Comment]:
+        """Return the comments on a pull request whose keys are not in `known`."""
 
 
 @dataclass
@@ -160,6 +163,7 @@ class StepResult:
     columns: dict[str, Any] = field(default_factory=dict)  # of the taken issue, to be stored
     jobs: list[Job] = field(default_factory=list)  # that failed, and the agent does not know
     comments: list[Comment] = field(default_factory=list)  # likewise
+    left_out: dict[str, str] = field(default_factory=dict)  # what does not reach the agent, by a key to be known
     is_closed: bool = False  # the issue was, before it had a pull request
     pushed: str = ""  # the branch of a git remote
     watched: Watched | None = None  # of a git remote; None where nothing changed

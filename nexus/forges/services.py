@@ -335,7 +335,7 @@ def settle_issue(forge: Forge, row: ForgeIssue, found: StepResult) -> None:
         changes["due_at"] = moment + wait if state == "open" else None
     else:
         changes["due_at"] = moment + pause(columns.get("push_failures") or 1)
-    keys = [job.key for job in jobs] + [comment.key for comment in comments]
+    keys = [*(job.key for job in jobs), *(comment.key for comment in comments), *found.left_out]
     changes["leased_until"] = None
     changes["known"] = [*row.known, *keys][-MOST_KNOWN:]
     with write():
@@ -355,6 +355,9 @@ def settle_issue(forge: Forge, row: ForgeIssue, found: StepResult) -> None:
             emit_event(forge, row, "reviewed", moment, comments=len(comments))
             is_return = any(each.is_refusal for each in comments)
             _send(row, "was commented on", texts.reviewed_text(url, comments), moment, is_return=is_return)
+        if found.left_out:
+            parts = sorted({texts.single_name(each) for each in found.left_out.values()})
+            emit_event(forge, row, "left_out", moment, parts=parts)
         if state in ("merged", "closed") or found.is_closed:
             end(forge, row, "closed" if found.is_closed else state)
 

@@ -21,6 +21,8 @@ OPERATIONS = {
     f"{REPOSITORY}/pulls/{{pull_number}}/comments": ("get",),
     f"{REPOSITORY}/pulls/{{pull_number}}/reviews": ("get",),
     f"{REPOSITORY}/commits/{{ref}}/check-runs": ("get",),
+    f"{REPOSITORY}/commits/{{ref}}/status": ("get",),
+    f"{REPOSITORY}/collaborators/{{username}}/permission": ("get",),
     f"{REPOSITORY}/actions/jobs/{{job_id}}/logs": ("get",),
 }
 KEPT = ("200", "201", "302", "304")

@@ -19,7 +19,7 @@ from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from openapi_schema_validator import OAS30ReadValidator, OAS30WriteValidator
 from referencing import Registry
@@ -99,6 +99,10 @@ class GitHub:
     line_comments: list[Row] = field(default_factory=list)
     reviews: list[Row] = field(default_factory=list)
     runs: list[Row] = field(default_factory=list)
+    statuses: list[Row] = field(default_factory=list)
+    permissions: dict[str, str] = field(default_factory=dict)  # of those who commented
+    moved: str = ""  # the path of the repository now, if it was renamed
+    has_links: bool = True  # the header Link says what page is next
     logs: dict[int, str] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)  # what was not as published
@@ -139,6 +143,12 @@ class GitHub:
         self.logs[number] = log
         return row
 
+    def add_status(self, context: str, state: str, about: str = "") -> Row:
+        row: Row = example("get", f"{description.REPOSITORY}/commits/{{ref}}/status", "200")["statuses"][0]
+        row |= {"id": 500 + len(self.statuses), "context": context, "state": state, "description": about}
+        self.statuses.append(row)
+        return row
+
     def add_line_comment(self, text: str, association: str = "MEMBER", login: str = "mona") -> Row:
         template = f"{description.REPOSITORY}/pulls/{{pull_number}}/comments"
         row: Row = example("get", template, "200")[0]
@@ -161,8 +171,7 @@ class GitHub:
         rows = [row for row in rows if row["updated_at"] >= query.get("since", "")]
         if query.get("state", "open") != "all":
             rows = [row for row in rows if row["state"] == "open"]
-        size, page = int(query.get("per_page", 30)), int(query.get("page", 1))
-        return 200, rows[size * (page - 1) : size * page]
+        return 200, paged(rows, query)
 
     def get_issue(self, query: Row, issue_number: str) -> tuple[int, Any]:
         row = self.issues.get(int(issue_number))
@@ -215,10 +224,25 @@ class GitHub:
         return 200, self.reviews
 
     def get_runs(self, query: Row, ref: str) -> tuple[int, Any]:
-        return 200, {"total_count": len(self.runs), "check_runs": self.runs}
+        return 200, {"total_count": len(self.runs), "check_runs": paged(self.runs, query)}
+
+    def get_status(self, query: Row, ref: str) -> tuple[int, Any]:
+        row = example("get", f"{description.REPOSITORY}/commits/{{ref}}/status", "200")
+        return 200, {**row, "total_count": len(self.statuses), "statuses": paged(self.statuses, query)}
+
+    def get_permission(self, query: Row, username: str) -> tuple[int, Any]:
+        if username not in self.permissions:
+            return 404, {"message": "Not Found"}
+        row = example("get", f"{description.REPOSITORY}/collaborators/{{username}}/permission", "200")
+        return 200, {**row, "permission": self.permissions[username]}
 
     def get_log(self, query: Row, job_id: str) -> tuple[int, Any]:
         return 302, f"{self.url}/storage/{job_id}"
+
+
+def paged(rows: list[Row], query: Row) -> list[Row]:
+    size, page = int(query.get("per_page", 30)), int(query.get("page", 1))
+    return rows[size * (page - 1) : size * page]
 
 
 ISSUE = f"{description.REPOSITORY}/issues/{{issue_number}}"
@@ -236,6 +260,8 @@ ROUTES = {
     ("get", f"{PULL}/comments"): GitHub.get_line_comments,
     ("get", f"{PULL}/reviews"): GitHub.get_reviews,
     ("get", f"{description.REPOSITORY}/commits/{{ref}}/check-runs"): GitHub.get_runs,
+    ("get", f"{description.REPOSITORY}/commits/{{ref}}/status"): GitHub.get_status,
+    ("get", f"{description.REPOSITORY}/collaborators/{{username}}/permission"): GitHub.get_permission,
     ("get", f"{description.REPOSITORY}/actions/jobs/{{job_id}}/logs"): GitHub.get_log,
 }
 
@@ -344,6 +370,12 @@ def serve() -> Iterator[GitHub]:
                 if "authorization" in self.headers:
                     github.wrong.append("the storage of logs got the token")
                 return self._send(200, github.logs[int(self.path.rpartition("/")[2])].encode(), {})
+            former = "/repos/acme/shop"
+            if github.moved and self.path.startswith(former) and "authorization" in self.headers:
+                to = f"{github.url}{github.moved}{self.path.removeprefix(former)}"
+                return self._send(301 if self.command == "GET" else 307, b'{"message": "Moved"}', {"location": to})
+            if github.moved and self.path.startswith(github.moved):
+                self.path = former + self.path.removeprefix(github.moved)
             rejected = github.rejects.get(f"{self.command} {urlsplit(self.path).path}")
             if self.path.startswith("/acme/shop.git/"):
                 return self._send(rejected, b"", {}) if rejected else self._serve_git(body)
@@ -366,10 +398,20 @@ def serve() -> Iterator[GitHub]:
             if status == 302:
                 return self._send(302, b"", {"location": data})
             text = json.dumps(data).encode()
+            links = self._links(data) if github.has_links else {}
             etag = f'"{hashlib.sha1(text).hexdigest()}"'
             if self.headers.get("if-none-match") == etag:
                 return self._send(304, b"", {"etag": etag})
-            return self._send(status, text, {"etag": etag})
+            return self._send(status, text, {"etag": etag, **links})
+
+        def _links(self, data: Any) -> dict[str, str]:
+            parts = urlsplit(self.path)
+            query = dict(parse_qsl(parts.query))
+            lists = [value for value in data.values() if isinstance(value, list)] if isinstance(data, dict) else [data]
+            if self.command != "GET" or len(next(iter(lists), [])) < int(query.get("per_page", 30)):
+                return {}
+            following = urlencode({**query, "page": int(query.get("page", 1)) + 1})
+            return {"link": f'<{github.url}{parts.path}?{following}>; rel="next"'}
 
         def _serve_git(self, body: bytes) -> None:
             return self._send(*answer_of_git(self, body, github.repositories, f"x-access-token:{github.token}"))

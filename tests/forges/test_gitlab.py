@@ -29,6 +29,7 @@ from tests.git import git
 pytestmark = pytest.mark.usefixtures("starts_processes")
 
 PROJECT = "/api/v4/projects/acme%2Fshop"
+BY_ID = "/api/v4/projects/1"
 TIME = "2026-03-01T12:00:00.000Z"
 TOKEN = "glpat-right"
 
@@ -56,6 +57,7 @@ class GitLab:
         self.url = ""
         self.repositories: Path | None = None  # the folder of acme/shop.git
         self.status = 0  # of every answer, where it is not 0
+        self.is_renamed = False
         self.calls: list[tuple[str, str, Any]] = []
         self.answers: dict[tuple[str, str], Any] = {
             ("GET", "/issues"): [issue(number) for number in range(1, 6)],
@@ -102,7 +104,12 @@ def gitlab() -> Iterator[GitLab]:
                 return self._send(*answer_of_git(self, body, served.repositories, f"oauth2:{TOKEN}"))
             parts = urlsplit(self.path)
             served.calls.append((self.command, self.path, json.loads(body) if body else None))
-            data = served.answers.get((self.command, parts.path.removeprefix(PROJECT)))
+            if served.is_renamed and parts.path.startswith(PROJECT):
+                if self.command != "GET":
+                    return self._send(405, b'{"message": "Non GET methods are not allowed for moved projects"}', {})
+                to = f"{served.url}{self.path.replace(PROJECT, BY_ID)}"
+                return self._send(301, b"", {"location": to})
+            data = served.answers.get((self.command, parts.path.removeprefix(PROJECT).removeprefix(BY_ID)))
             headers = {}
             if served.status or self.headers.get("private-token") != TOKEN:
                 return self._send(served.status or 401, b'{"message": "no"}', {"retry-after": "3600"})
@@ -162,9 +169,47 @@ def test_it_reads_the_end_of_a_failed_jobs_log(gitlab: GitLab, client: GitLabCli
 
 
 def test_it_passes_on_comments_of_developers_alone(client: GitLabClient) -> None:
-    [comment] = client.comments(5, None)
+    comment, guest, stranger = client.comments(5, None, ())[::-1]
+    assert not comment.left_out and guest.left_out == stranger.left_out == "who may not write to the repository"
+    assert client.comments(5, None, {comment.key, guest.key, stranger.key}) == []
     assert (comment.author, comment.text, comment.path, comment.line) == ("mona", "Use a tuple.", "cart.py", 7)
-    assert client.comments(5, datetime(2026, 4, 1, tzinfo=UTC)) == []
+    assert client.comments(5, datetime(2026, 4, 1, tzinfo=UTC), ()) == []
+
+
+MERGE = "b" * 40
+
+
+@pytest.mark.parametrize("ref", ["refs/merge-requests/5/merge", "refs/merge-requests/5/train"])
+def test_a_pipeline_of_the_merged_result_counts(gitlab: GitLab, client: GitLabClient, ref: str) -> None:
+    pipelines = [
+        {"id": 4, "sha": "d" * 40, "ref": "refs/merge-requests/5/merge", "status": "success"},  # of a former head
+        {"id": 3, "sha": MERGE, "ref": ref, "status": "failed"},
+        {"id": 2, "sha": "c" * 40, "ref": "refs/merge-requests/5/head", "status": "success"},
+    ]
+    gitlab.answers["GET", "/merge_requests/5/pipelines"] = pipelines
+    gitlab.answers["GET", f"/repository/commits/{MERGE}"] = {"id": MERGE, "parent_ids": ["e" * 40, "a" * 40]}
+    gitlab.answers["GET", f"/repository/commits/{'d' * 40}"] = {"id": "d" * 40, "parent_ids": ["e" * 40, "c" * 40]}
+    gitlab.answers["GET", "/pipelines/3/jobs"] = gitlab.answers["GET", "/pipelines/2/jobs"]
+    assert [job.name for job in client.checks(client.pull(5), ()).failed] == ["test"]
+    del gitlab.answers["GET", f"/repository/commits/{'d' * 40}"]
+    assert client.checks(client.pull(5), ()).state == "passed", "a merge that is gone belongs to the request"
+
+
+def test_what_failed_beside_the_jobs_is_told(gitlab: GitLab, client: GitLabClient) -> None:
+    """A pipeline that another one fails, or none of whose jobs may be read; a job that may fail is no reason."""
+    gitlab.answers["GET", "/pipelines/2/jobs"][0]["allow_failure"] = True
+    gitlab.answers["GET", "/merge_requests/5/pipelines"][1]["web_url"] = "https://gitlab.example/pipelines/2"
+    [job] = client.checks(client.pull(5), ()).failed
+    assert (job.name, job.url, job.log) == ("pipeline 2", "https://gitlab.example/pipelines/2", "")
+    assert client.checks(client.pull(5), {job.key}) == Checks("failed", [])
+
+
+def test_a_renamed_project_is_written_to_by_its_id(gitlab: GitLab, client: GitLabClient) -> None:
+    gitlab.is_renamed = True
+    assert client.add_comment(3, "text") == 2
+    client.edit_comment(3, 2, "other")
+    assert client.open_pull("nexus/smith", None, "title", "text").number == 5
+    assert client.issue(3).number == 3
 
 
 @pytest.mark.parametrize(

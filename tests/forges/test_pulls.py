@@ -554,6 +554,26 @@ def test_comments_of_those_who_may_write_come_back_once(github: GitHub, publishe
     assert Handoff.objects.get().status == "SUBMITTED"
 
 
+def test_a_comment_of_one_who_may_write_is_delivered_whatever_their_association(
+    github: GitHub, published: ForgeIssue, look: Look
+) -> None:
+    github.permissions = {"carol": "write", "dora": "admin", "eve": "read"}
+    for association, login in (("CONTRIBUTOR", "carol"), ("NONE", "dora"), ("CONTRIBUTOR", "eve"), ("NONE", "mallory")):
+        github.add_line_comment(f"By {login}.", association=association, login=login)
+    github.change_pull(100)
+    again(look)
+    [told] = [text for text in mail("smith") if "Reviewers commented" in text]
+    assert "By carol." in told and "By dora." in told and "By eve." not in told and "By mallory." not in told
+    [left_out] = Event.objects.filter(type="forge.left_out")
+    assert left_out.payload["parts"] == [
+        "a comment of eve, who may not write to the repository",
+        "a comment of mallory, who may not write to the repository",
+    ]
+    asked = len(github.calls)
+    again(look)
+    assert not [call for call in github.calls[asked:] if "/collaborators/" in call], "each comment is judged once"
+
+
 @pytest.mark.parametrize("returned", [False, True])
 def test_merged_completes_the_handoff(github: GitHub, published: ForgeIssue, look: Look, returned: bool) -> None:
     if returned:
