@@ -5,10 +5,30 @@ from __future__ import annotations
 from nexus.core.config import Settings, section, setting
 
 
+def pairs(text: str) -> list[tuple[str, str]]:
+    """Return the paths in containers and those here that a text maps them to, inner directories first. Raises
+    ValueError."""
+    found = []
+    for each in text.split(","):
+        inside, equals, here = (part.strip() for part in each.partition("="))
+        if not equals or not inside.startswith("/") or not here.startswith("/"):
+            raise ValueError(
+                "use pairs of absolute paths, separated by commas, such as /workspaces/shop=/home/ann/shop"
+            )
+        found.append((inside.rstrip("/"), here.rstrip("/")))
+    return sorted(found, key=lambda pair: -len(pair[0]))
+
+
 @section
 class CoordinationSettings(Settings):
     """Settings of presence, trust and limits of the event log."""
 
+    project_paths: str | None = setting(
+        None,
+        "Where the projects of agents in containers are on the hub's machine: pairs such as "
+        "/workspaces/shop=/home/ann/shop, separated by commas.",
+        check=pairs,
+    )
     trust_mode: str = setting(
         "open",
         "strict: sensitive operations need session_id and session_secret. open: these are checked only if they are "

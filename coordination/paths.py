@@ -6,6 +6,7 @@ import hashlib
 import os
 from pathlib import Path
 
+from coordination.config import CoordinationSettings, pairs
 from coordination.errors import CoordinationCode
 from nexus.core.files import Reached
 from nexus.core.operations.errors import NexusError
@@ -20,7 +21,8 @@ def resolve_root(project_root: str) -> str:
     if root is None:
         raise NexusError(
             CoordinationCode.WORKSPACE_UNRESOLVED,
-            "project_root does not lead to an existing directory; pass the project's absolute path.",
+            "project_root does not lead to an existing directory of the hub's machine; pass the project's absolute "
+            "path there. An operator maps the paths of a container with the setting project_paths.",
             {"project_root": project_root[:200]},
         )
     return root
@@ -28,11 +30,20 @@ def resolve_root(project_root: str) -> str:
 
 def _real_directory(path: str) -> str | None:
     try:
-        root = os.path.realpath(path, strict=True) if path else ""
+        root = os.path.realpath(on_this_machine(path), strict=True) if path else ""
         root.encode()  # a link may lead to a name that is not UTF-8, which no transport can carry
     except (OSError, ValueError):
         return None
     return root if root and Path(root).is_dir() else None
+
+
+def on_this_machine(path: str) -> str:
+    """Return where a path is here; one that is in no container of the setting stays."""
+    mapping = CoordinationSettings.current().project_paths
+    for inside, here in pairs(mapping) if mapping else ():
+        if f"{path}/".startswith(f"{inside}/"):
+            return here + path[len(inside) :] or "/"
+    return path
 
 
 def workspace_id_of(root: str) -> str:
@@ -45,7 +56,7 @@ def resolve_inside(root: str, path: str) -> str:
 
     Raises PATH_OUTSIDE_WORKSPACE when `..`, an absolute path or a symbolic link leaves it.
     """
-    resolved = os.path.realpath(os.path.join(root, path))
+    resolved = os.path.realpath(os.path.join(root, on_this_machine(path)))
     if not Path(os.path.normcase(resolved)).is_relative_to(os.path.normcase(root)):
         raise NexusError(
             CoordinationCode.PATH_OUTSIDE_WORKSPACE,

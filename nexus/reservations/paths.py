@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterable
 
-from coordination.paths import workspace_id_of
+from coordination.paths import on_this_machine, workspace_id_of
 from coordination.services.workspaces import ProjectDirectory
 from nexus.core.operations.errors import NexusError, invalid
 from nexus.reservations import patterns
@@ -27,7 +27,7 @@ def pattern_of(path: str, *, project_root: str, project: ProjectDirectory) -> st
     with what to write instead.
     """
     try:
-        text = _relative(path, (project.root, os.path.normpath(project_root)))
+        text = _relative(on_this_machine(path), (project.root, on_this_machine(os.path.normpath(project_root))))
         pattern = patterns.normalized("/".join(_names(text, project.root)))
         if not pattern.endswith("/") and _is_directory(os.path.join(project.root, pattern.strip("/"))):
             pattern = patterns.normalized(pattern + "/")

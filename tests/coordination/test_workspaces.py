@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import time_machine
 
+from nexus.core.config import parse
+from nexus.core.operations.errors import NexusError
 from tests.conftest import Call
 
 NEW, LATER = "2026-01-01T00:00:00.000000Z", "2026-01-02T00:00:00.000000Z"
@@ -65,6 +68,32 @@ def test_it_refuses_a_path_that_leads_to_no_directory(refused: Call, call: Call,
     for name in ("missing", "file", "broken", "loop", "file/below", "x" * 300):
         assert refused("workspace_resolve", project_root=str(tmp_path / name))["code"] == "WORKSPACE_UNRESOLVED"
     assert call("workspace_list")["workspaces"] == []
+
+
+IN_CONTAINER = ["/workspaces/shop", "/workspaces/shop/", "/workspaces/shop/src/..", "/workspaces/other/shop"]
+
+
+@pytest.mark.parametrize("given", IN_CONTAINER)
+def test_it_maps_a_path_of_a_container(
+    call: Call, refused: Call, configure: Callable[..., None], tmp_path: Path, given: str
+) -> None:
+    root = tmp_path / "shop"
+    (root / "src").mkdir(parents=True)
+    (root / "out.txt").write_text("four")
+    error = refused("workspace_resolve", project_root=given)
+    assert (error["code"], "project_paths" in error["message"]) == ("WORKSPACE_UNRESOLVED", True)
+    configure(project_paths=f"/workspaces=/nowhere, /workspaces/shop = {root}/,/workspaces/other={tmp_path}")
+    resolved = [call("workspace_resolve", project_root=each)["workspace_id"] for each in (given, str(root))]
+    assert resolved[0] == resolved[1]
+    for path in ("out.txt", "/workspaces/shop/out.txt", str(root / "out.txt")):
+        assert call("artifact_put", project_root=given, artifact_type="file", path=path)["size_bytes"] == 4
+    assert refused("workspace_resolve", project_root="/workspaces/shopping")["code"] == "WORKSPACE_UNRESOLVED"
+
+
+@pytest.mark.parametrize("text", ["", "/a", "/a=b", "a=/b", "/a=/b,", "=/b"])
+def test_it_refuses_what_is_no_mapping(text: str) -> None:
+    with pytest.raises(NexusError, match="pairs of absolute paths"):
+        parse("project_paths", text, "--project-paths")
 
 
 def test_it_refuses_a_link_to_a_name_that_no_transport_can_carry(refused: Call, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,15 @@ def test_it_takes_absolute_paths_below_the_root(shop: Project, tmp_path: Path) -
     linked = Project(tmp_path / "link")
     assert linked.in_the_way("bob", f"{tmp_path}/link/src/a.py") == [("ann", "/src/")]
     assert shop.call("who", path=str(shop.root))["pattern"] == "/**"
+
+
+def test_it_takes_paths_of_a_container(shop: Project, configure: Callable[..., None]) -> None:
+    configure(project_paths=f"/workspaces/shop={shop.root}")
+    inside = Project(Path("/workspaces/shop"))
+    for project in (shop, inside):  # a call may leave project_root out: then it is the hub's own
+        data = project.call("reserve", agent_id="ann", paths=["/workspaces/shop/src/", f"{shop.root}/a.py", "b.py"])
+        assert [row["pattern"] for row in data["reservations"]] == ["/src/", "/a.py", "/b.py"]
+    assert inside.in_the_way("bob", "/workspaces/shop/src/**/*.py") == [("ann", "/src/")]
 
 
 @pytest.mark.usefixtures("runs_git")
