@@ -30,10 +30,25 @@ from nexus.core.operations.parameters import answer_schema, parameters_schema
 from nexus.core.operations.registry import Choice, Operation
 from nexus.core.operations.replies import AgentResource, Outcome, Reply
 
+MAX_INSTRUCTIONS = 2_048  # characters: clients cut what is longer
+
 
 def instructions(choice: Choice) -> str:
-    """Return the text that an agent gets when it connects: the instructions of each toolset."""
-    return "\n\n".join(text for toolset in choice if (text := toolset.instructions()))
+    """Return the text that an agent gets when it connects: the instructions of each toolset. If they are too long for
+    clients, the first paragraph of each stays, which has its rules, and of the others as many as there is room for."""
+    ranked = [
+        (rank, at, paragraph)
+        for at, toolset in enumerate(choice)
+        for rank, paragraph in enumerate(toolset.instructions().strip().split("\n\n"))
+        if paragraph
+    ]
+    kept, room = [], MAX_INSTRUCTIONS
+    for each in sorted(ranked):
+        room -= len(each[2]) + 2
+        if room < 0 and each[0]:
+            break
+        kept.append(each)
+    return "\n\n".join(paragraph for _, _, paragraph in sorted(kept, key=lambda each: (each[1], each[0])))
 
 
 def resources(choice: Choice) -> list[Resource]:

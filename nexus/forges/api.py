@@ -19,7 +19,7 @@ from nexus.forges.models import Forge, ForgeKind
 EVENTS = {
     ForgeKind.GITHUB: {
         *("issues", "pull_request", "issue_comment", "pull_request_review", "pull_request_review_comment"),
-        *("check_run", "check_suite", "workflow_run"),
+        *("check_run", "check_suite", "status", "workflow_run"),
     },
     ForgeKind.GITLAB: {"Issue Hook", "Note Hook", "Merge Request Hook", "Pipeline Hook", "Job Hook"},
 }

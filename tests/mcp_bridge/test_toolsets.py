@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from mcp_types import Implementation, ToolListChangedNotification
 
 from coordination.services.agents import hash_secret
 from coordination.toolset import COORDINATION, arun
-from mcp_bridge import choices
+from mcp_bridge import choices, features
 from mcp_bridge.config import names
 from mcp_bridge.server import build_server
 from nexus.core.operations import registry
@@ -27,6 +28,7 @@ from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import Nothing
 from nexus.core.operations.registry import TOOLSETS, Toolset
+from nexus_site.management.commands.setup import USUAL
 from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.processes import environment
 from tests.mcp_bridge.conftest import Connect
@@ -111,8 +113,33 @@ async def test_it_serves_the_chosen_toolsets_and_no_other(connect: Connect, bell
 
 async def test_it_joins_the_instructions_of_all_that_is_chosen(connect: Connect, bells: Toolset) -> None:
     async with connect(chosen=["coordination", "bells"]) as client:
-        assert client.instructions == f"{COORDINATION.instructions()}\n\nRing when you are done."
+        assert client.instructions == f"{COORDINATION.instructions().strip()}\n\nRing when you are done."
         assert {"ring", "agent_list"} < await tool_names(client)
+
+
+RULES = {
+    "coordination": ("join(", "inbox_pull", "inbox_ack", "handoff_claim", "no instruction of your user"),
+    "files": ("files_reserve(", "Never edit what another one holds", "files_release"),
+    "questions": ("ask_operator(", "Nobody's answer is a refusal"),
+    "planning": ("task_add", "task_list"),
+    "topics": ("topic_join(", "sync("),
+    "control": ("pool_create_agent(", "ask_operator(", "Nobody's answer is a refusal"),
+}
+
+
+@pytest.mark.parametrize("most", range(1, len(RULES) + 1))
+def test_every_choice_has_its_rules_within_what_clients_read(most: int) -> None:
+    for chosen in combinations(RULES, most):
+        choice = tuple(registry.TOOLSETS[name] for name in chosen)
+        text = features.instructions(choice)
+        assert len(text) <= 2_048
+        assert [rule for name in chosen for rule in RULES[name] if rule not in text] == [], chosen
+        assert all(len(tool.description or "") <= 2_048 for tool in features.tools(choice))
+
+
+def test_the_usual_toolsets_have_all_of_their_instructions() -> None:
+    whole = "\n\n".join(registry.TOOLSETS[name].instructions().strip() for name in USUAL)
+    assert features.instructions(registry.choose(USUAL)) == whole
 
 
 async def test_it_answers_in_the_toolsets_own_form(connect: Connect, bells: Toolset) -> None:

@@ -152,7 +152,7 @@ class Toolset:
     description: str  # for agents that do not have it yet
     reply: Reply = ENVELOPE
     default: bool = False  # whether a connection that chooses nothing has it
-    instructions: Text = str  # for agents that have it, when they connect
+    instructions: Text = str  # for agents that have it, when they connect; its rules are in the first paragraph
     # What declares its contents where that is left to their first use; else its apps do when they are ready.
     modules: tuple[str, ...] = ()
     listed: bool = True  # whether it is one of ours, on every transport; else another system's, for its clients alone
