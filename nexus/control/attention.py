@@ -189,13 +189,14 @@ def _of_worktrees(picture: Picture) -> Q:
 
 
 def _left_worktrees(picture: Picture, each: int) -> Items:
-    """Find worktrees of ended agents that nobody has merged, kept or discarded, and in which is nothing to review."""
+    """Find worktrees of ended agents that nobody has merged, kept or discarded, and in which is nothing to review. What
+    was read and holds no changes needs nobody."""
     left = PoolWorktree.objects.filter(
         _of_worktrees(picture),
         state=WorktreeState.OPEN,
         merged_at=None,
         agent__ended_at__isnull=False,
-    ).exclude(pk__in=PoolWorktree.objects.for_review().values("pk"))
+    ).exclude(Q(pk__in=PoolWorktree.objects.for_review().values("pk")) | Q(content__gt="", changed_files=0))
     rows = left.select_related("agent").order_by("agent__ended_at")[:each]
     needs = [
         AttentionItem(

@@ -29,6 +29,8 @@ from nexus.control.attention import KINDS
 from nexus.control.models import DiffSide, PoolAgent, PoolWorktree, ReviewComment, Turn, TurnStatus
 from nexus.control.review import reviews
 from nexus.control.review.reviews import LOOK, LineRange
+from nexus.control.runners.git import GitFailed
+from nexus.control.worktrees import trees
 from nexus.core.background_work import work_once
 from nexus.core.clock import now
 from nexus.core.operations import dispatch
@@ -138,7 +140,20 @@ def test_work_waits_once_its_agent_is_at_rest_and_it_holds_changes(make: Make) -
     assert waiting() == [], "it took its change back"
     does("pool_destroy_agent", agent_id="idle")
     work_once(LOOK)
-    assert waiting() == [] and counted("worktrees") == 1
+    assert waiting() == [] and counted("worktrees") == 0, "nothing is in it"
+
+
+def test_work_that_nobody_can_read_needs_a_person_once_its_agent_has_ended(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(tree: trees.Tree) -> trees.Survey:
+        raise GitFailed("its .git is not its own directory any more")
+
+    monkeypatch.setattr(trees, "survey", unreadable)
+    make("smith", notes="two\n")
+    assert waiting() == [] and counted("worktrees") == 0
+    does("pool_destroy_agent", agent_id="smith")
+    assert counted("worktrees") == 1
 
 
 def test_work_of_an_agent_that_ended_is_counted_once(make: Make) -> None:
