@@ -301,6 +301,45 @@ def test_it_takes_nothing_for_merged_that_git_cannot_read(made: Path) -> None:
     assert does("pool_worktree_discard", agent_id="smith", lost_too=True)["ok"] and not made.exists()
 
 
+def test_a_worktree_that_the_version_before_made_goes_on_with_its_work(made: Path, repository: Path) -> None:
+    """Its repository is as a shell script made it: without the settings that a worktree takes over today."""
+    row = PoolWorktree.objects.get()
+    shutil.rmtree(made / ".git")
+    git(made, "init", "--quiet", "--template=", f"--initial-branch={row.branch}")
+    (made / ".git" / "objects" / "info" / "alternates").write_text(f"{repository}/.git/objects\n")
+    git(made, "config", "user.name", "smith")
+    git(made, "config", "user.email", "smith@localhost")
+    git(made, "update-ref", f"refs/heads/{row.branch}", row.base)
+    git(made, "reset", "--quiet", "--hard")
+    (made / "notes.txt").write_text("stashed\n")
+    git(made, "stash", "--quiet")
+    (made / "committed.txt").write_text("committed\n")
+    git(made, "add", ".")
+    git(made, "commit", "--quiet", "-m", "Work")
+    (made / "new.txt").write_text("new\n")
+    assert does("pool_worktree_diff", agent_id="smith")["data"]["files"] == ["committed.txt", "new.txt"]
+    assert merged("smith").state == MergeState.MERGED
+    assert (repository / "committed.txt").exists() and (repository / "new.txt").exists()
+    does("pool_destroy_agent", agent_id="smith")
+    assert "WIP on" in does("pool_worktree_discard", agent_id="smith")["error"]["message"]
+    assert does("pool_worktree_discard", agent_id="smith", changes_too=True)["ok"] and not made.exists()
+    assert git(repository, "show", f"{trees.DISCARDED}/{made.name}/nexus/stash/0:notes.txt") == "stashed"
+
+
+def test_of_a_worktree_that_an_old_version_linked_nothing_is_lost(made: Path, repository: Path) -> None:
+    shutil.rmtree(made)
+    git(repository, "worktree", "add", "--quiet", "--force", str(made), "nexus/smith")
+    PoolWorktree.objects.update(git_dir=f"{repository}/.git/worktrees/{made.name}", borrowed=[])
+    (made / "notes.txt").write_text("mine\n")
+    does("pool_destroy_agent", agent_id="smith")
+    for name in ("diff", "keep", "queue", "discard"):
+        error = does(f"pool_worktree_{name}", agent_id="smith")["error"]
+        assert error["code"] == "WORKTREE_REFUSED" and "commit there, merge nexus/smith" in error["message"]
+    git(made, "commit", "--quiet", "--all", "-m", "Work")
+    assert does("pool_worktree_discard", agent_id="smith", lost_too=True)["ok"] and not made.exists()
+    assert git(repository, "show", "nexus/smith:notes.txt") == "mine"
+
+
 def test_it_decides_by_those_above_the_agent_alone(db: None, repository: Path) -> None:
     create: dict[str, Any] = {"cwd": str(repository), "preset": "trusted"}
     assert does("pool_create_agent", agent_id="lead", **create)["ok"]

@@ -420,6 +420,10 @@ def _enclosed(tree: Tree) -> Git:
 
 def _check_own(tree: Tree) -> None:
     """Check that a worktree still has a repository of its own. Raises GitFailed."""
+    if tree.git_dir != os.path.join(tree.path, ".git"):
+        raise GitFailed(
+            f"an old version linked it to its origin's repository; commit there, merge {tree.branch}, and discard it"
+        )
     try:
         mode = os.lstat(tree.git_dir).st_mode
     except OSError:

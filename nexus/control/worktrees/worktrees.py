@@ -164,10 +164,7 @@ def discard(
     """
     row = decided(actor, agent_id, worktree_id, "discard")
     _check_unused(row, by_others=end is not None)
-    try:
-        tree = own(row, actor)
-    except GitFailed:
-        tree = _in_share(row, actor)
+    tree = own(row, actor)
     try:
         with trees.removal(tree, f"Discarded {row.branch}", changes_too=changes_too, lost_too=lost_too), write():
             if end is not None:
@@ -239,34 +236,22 @@ def emit(what: str, actor: Actor, row: PoolWorktree, moment: datetime, **payload
 
 def kept_ref(row: PoolWorktree) -> str:
     """Return the ref in its origin that keeps a worktree's work once that is discarded."""
-    return _of(row).kept_ref
+    return own(row).kept_ref
 
 
 def tree_of(agent_id: str) -> Tree | None:
     """Return the latest worktree of an agent that has or had this name; None if it has none."""
     rows = PoolWorktree.objects.exclude(state=WorktreeState.DISCARDED).filter(agent__agent_id=agent_id)
     row = rows.order_by("-created_at", "-worktree_id").first()
-    return None if row is None else _in_share(row)
-
-
-def _of(row: PoolWorktree) -> Tree:
-    tree = Tree(**{name: getattr(row, name) for name in trees.STORED})
-    return replace(tree, borrowed=tuple(tree.borrowed))
-
-
-def _in_share(row: PoolWorktree, actor: Actor | None = None) -> Tree:
-    """Return the worktree of a row, for calls in the share of an operator, or of its agent's family."""
-    return replace(_of(row), owner=None if actor and actor.is_operator else row.agent.owner)
+    return None if row is None else own(row)
 
 
 def own(row: PoolWorktree, actor: Actor | None = None) -> Tree:
-    """Return the worktree of a row, for a call of `actor`, or of the hub's. Raises GitFailed."""
-    tree = _in_share(row, actor)
-    if tree.git_dir != os.path.join(tree.path, ".git"):
-        raise GitFailed(
-            f"an old version linked it to its origin's repository; commit there, merge {tree.branch}, and discard it"
-        )
-    return tree
+    """Return the worktree of a row, for calls in the share of an operator, or of its agent's family."""
+    tree = Tree(**{name: getattr(row, name) for name in trees.STORED})
+    owner = None if actor and actor.is_operator else row.agent.owner
+    objects = str(Path(row.git_dir).parent.parent / "objects")  # of the repository that an old version linked it to
+    return replace(tree, borrowed=tuple(tree.borrowed) or (objects,), owner=owner)
 
 
 def refusal(why: str, **details: object) -> NexusError:
