@@ -275,7 +275,8 @@ def pooled(url: str, home: str) -> None:
     def send(agent_id: str, content: str, **more: object) -> None:
         do("pool_send", agent_id=agent_id, content=content, **more)
 
-    do("pool_create_agent", agent_id="lead", preset="trusted", cwd=str(shop), wake_on=["mail", "topic"])
+    lead = {"preset": "trusted", "cwd": str(shop), "worktree": False}
+    do("pool_create_agent", agent_id="lead", wake_on=["mail", "topic"], **lead)
     below: dict[str, object] = {"parent_agent_id": "lead", "cwd": str(shop)}
     do("pool_create_agent", agent_id="reader", worktree=True, wake_on=["mail"], wake_tokens=200_000, **below)
     do("pool_create_agent", agent_id="tester", preset="worker", **below)

@@ -9,6 +9,7 @@ from typing import Any
 
 Result = dict[str, Any]
 SEND_SECONDS = 300.0
+CLONE_SECONDS = 240.0  # to clone a large repository
 
 
 class Methods(ABC):
@@ -38,14 +39,15 @@ class PoolMethods(Methods):
         *,
         wake_on: Sequence[str] | None = None,
         wake_tokens: int | None = None,
-        worktree: bool = False,
+        worktree: bool | None = False,
         timeout: float = SEND_SECONDS,
     ) -> Result:
         """Create an agent: {agent_id, url}, and initial_request_id and initial_status with a message, or its response.
 
         `wake_on` lists what starts a turn by itself, such as "mail"; `wake_tokens` limits the tokens of those turns in
-        a day; `worktree` gives it its own git worktree. `timeout` (s) limits the wait for the response: after it the
-        turn goes on, and the result is the same as without waiting.
+        a day; `worktree` gives it its own git worktree, with None if it may write, has no write paths and there is a
+        commit. `timeout` (s) limits the wait for the response: after it the turn goes on, and the result is the same as
+        without waiting.
         """
         params = given(
             agent_id=agent_id,
@@ -57,12 +59,14 @@ class PoolMethods(Methods):
             parent_agent_id=parent_agent_id,
             wake_on=None if wake_on is None else list(wake_on),
             wake_tokens=wake_tokens,
-            worktree=worktree or None,
             initial_message=initial_message,
             wait_for_initial_response=wait_for_initial_response or None,
             timeout_seconds=timeout if wait_for_initial_response else None,
         )
-        return await self.call("create_agent", params, seconds=timeout if wait_for_initial_response else 0)
+        seconds = timeout if wait_for_initial_response else 0
+        if worktree is not False:  # which is the default of every server
+            params["worktree"], seconds = worktree, seconds + CLONE_SECONDS
+        return await self.call("create_agent", params, seconds=seconds)
 
     async def destroy_agent(self, agent_id: str) -> Result:
         """End an agent: {success, agent_id}."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from nexus.client.methods import AgentMethods, PoolMethods, Result
 from nexus.control import selectors
-from nexus.control.toolset import CONTROL, PREFIX
+from nexus.control.toolset import CONTRACT, CONTROL, PREFIX
 from nexus.core.operations import dispatch
 from nexus.core.operations.caller import LOCAL_OPERATOR, Caller, process_connection
 from nexus.core.waiting import READERS, in_thread
@@ -86,5 +86,5 @@ class ClientAdapter(PoolMethods, AgentMethods):
 async def _performed(requester_id: str | None, method: str, params: Mapping[str, Any]) -> Result:
     operator = LOCAL_OPERATOR if requester_id is None else None
     caller = Caller("direct", agent_id=requester_id, operator=operator, connection=process_connection("direct"))
-    outcome = await dispatch.aperform(CONTROL, caller, PREFIX + method, params)
+    outcome = await dispatch.aperform(CONTROL, caller, PREFIX + method, {**CONTRACT.get(method, {}), **params})
     return dict(outcome.result())

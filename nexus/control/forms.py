@@ -61,9 +61,15 @@ class NewPoolAgentForm(OperationForm):
         widget=forms.CheckboxSelectMultiple,
     )
     model = forms.ChoiceField(required=False, label="Runner")
-    worktree = forms.BooleanField(
-        required=False,
-        label="In a git worktree of its own, on a branch of its own (in a repository)",
+    worktree = forms.NullBooleanField(
+        label="Works there in",
+        widget=forms.Select(
+            choices=(
+                ("", "a clone of its own, if it can"),
+                ("true", "a clone of its own, or is not created"),
+                ("false", "the directory itself"),
+            )
+        ),
     )
     wake_on = forms.MultipleChoiceField(
         required=False, label="Begins a turn by itself for", widget=forms.CheckboxSelectMultiple

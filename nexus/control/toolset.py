@@ -38,6 +38,7 @@ QUESTIONS = Toolset(  # for the many agents that ask a person and need nothing e
     modules=("nexus.control.operations.questions",),
 )
 PREFIX = "pool_"  # of the operations' names; JSON-RPC omits it
+CONTRACT = {"create_agent": {"worktree": False}}  # defaults of its methods: an agent works in its `cwd` itself
 AgentId = Annotated[Id, Field(description="An agent of the pool.")]
 RequestId = Annotated[Id, Field(description="Your own id, for cancelling and for safe retries.")]
 

@@ -54,7 +54,7 @@ from nexus.control.models import (
     WorktreeState,
     describe_scope,
 )
-from nexus.control.permissions import rules
+from nexus.control.permissions import protected_paths, rules
 from nexus.control.permissions.budgets import every as known_budgets
 from nexus.control.permissions.members import find
 from nexus.control.permissions.operator_rules import every as known_rules
@@ -151,7 +151,7 @@ def _agent(request: HttpRequest, row: PoolAgent, form: WorkForm) -> TemplateResp
         longest=timedelta(seconds=runner.turn_seconds) if runner else None,
         unknown=known is not None and runner is None,
         wrong=wrong,
-        permissions=rules.describe_permissions(row.permissions),
+        permissions=rules.describe_permissions(row.permissions, protected_paths.home()),
         bounded=sandbox.describe_limits(runner) if runner else "",
         tree=PoolWorktree.objects.filter(agent=row).first(),
         waits=[
@@ -303,6 +303,8 @@ def new(request: HttpRequest) -> HttpResponse:
     )
     if form.is_valid():
         envelope = operate(CONTROL, request, "pool_create_agent", "The agent is created.", form, **form.arguments())
+        if envelope["ok"] and "warning" in envelope["data"]:
+            messages.warning(request, envelope["data"]["warning"])
         made = find(envelope["data"]["agent_id"]) if envelope["ok"] else None
         if made is not None:
             return redirect("admin:pool_agent", made.pk)
@@ -323,6 +325,7 @@ def new(request: HttpRequest) -> HttpResponse:
         barren=permissions is not None and not rules.may_have_children(permissions, below),
         ceiling=rules.ceiling(permissions) if permissions else [],
         offers=rules.offers(permissions, below),
+        left_behind=rules.LEFT_BEHIND,
         tools=[(choice, " ".join(rules.presets_with(str(choice.data["value"])))) for choice in form["disable_tools"]],
         bounds=[(name, sandbox.describe_limits(runner)) for name, runner in known.by_name.items()] if known else [],
     )

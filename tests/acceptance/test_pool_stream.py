@@ -26,7 +26,7 @@ TURNS = 12  # of two entries each
 def agent_id(pool: Pool) -> str:
     """A new agent of the pool."""
     name = f"agent-{secrets.token_hex(4)}"
-    pool.operate("pool_create_agent", agent_id=name)
+    pool.operate("pool_create_agent", agent_id=name, worktree=False)
     return name
 
 
@@ -125,7 +125,7 @@ def test_a_websocket_is_refused_before_it_opens(pool: Pool, agent_id: str, path:
 
 def test_the_hub_goes_down_while_somebody_listens(home: Path) -> None:
     pool = Pool(home)
-    pool.operate("pool_create_agent", agent_id="lead")
+    pool.operate("pool_create_agent", agent_id="lead", worktree=False)
     with (
         connect(f"ws://{pool.hub.authority}/ws/pool/lead/") as connection,
         httpx.stream("GET", f"{pool.hub.url}/agent/lead/stream") as answer,

@@ -30,7 +30,7 @@ Asked = tuple[str, Future[dict[str, Any]]]
 def asked(pool: Pool) -> Asked:
     """The id of a question that an agent waits with, and what the call answers that sent the agent work."""
     agent_id = f"asker-{secrets.token_hex(4)}"
-    pool.operate("pool_create_agent", agent_id=agent_id)
+    pool.operate("pool_create_agent", agent_id=agent_id, worktree=False)
     turn = pool.threads.submit(pool.send, agent_id, "Build it.", timeout_seconds=60)
 
     def questions() -> list[dict[str, Any]]:

@@ -77,7 +77,7 @@ def test_an_agent_is_created_sent_to_and_ended(hub: Hub, tmp_path: Path) -> None
     assert rpc(home, "compact", tmp_path.name) == {"compacted": False, "reason": "nothing_to_compact"}
     nothing = nexus(home, "rpc", "cancel", tmp_path.name, "r1")
     assert nothing.returncode == 1 and json.loads(nothing.stdout)["reason"] == "not_found_or_completed"
-    assert "already" in failed(home, "create", tmp_path.name)
+    assert "already" in failed(home, "create", tmp_path.name, "--cwd", str(tmp_path))
     assert rpc(home, "destroy", tmp_path.name) == {"success": True, "agent_id": tmp_path.name}
     again = nexus(home, "rpc", "destroy", tmp_path.name)
     assert again.returncode == 1 and json.loads(again.stdout) == {"success": False, "agent_id": tmp_path.name}

@@ -73,6 +73,7 @@ def test_it_creates_an_agent_and_shows_its_turn_as_it_goes(page: Page, hub: Hub)
     page.goto("/admin/pool/")
     page.get_by_role("link", name="New agent").click()
     page.get_by_label("Name (with").fill("walker")
+    page.get_by_label("Works there in").select_option("the directory itself")
     page.get_by_role("button", name="Create the agent").click()
     expect(page.get_by_text("Nothing was said yet")).to_be_visible()
     page.get_by_label("Message (Markdown)").fill("the *files*")
@@ -88,7 +89,7 @@ def test_it_creates_an_agent_and_shows_its_turn_as_it_goes(page: Page, hub: Hub)
 
 
 def test_it_appends_what_is_said_meanwhile_and_keeps_what_is_typed(page: Page, pool: scene.Does) -> None:
-    pool("pool_create_agent", agent_id="talker")
+    pool("pool_create_agent", agent_id="talker", worktree=False)
     open_agent(page, "talker")
     box = page.get_by_label("Message (Markdown)")
     box.fill("half a sen")
@@ -229,8 +230,8 @@ def test_it_is_readable_fits_every_window_and_runs_nothing_that_an_agent_says(
     page.goto("/admin/pool/")
     forge = page.get_by_role("link", name=smith[0], exact=True).get_attribute("href") or ""
     name, child = f"{secrets.token_hex(4)}{'x' * 54}", secrets.token_hex(4)
-    pool("pool_create_agent", agent_id=name, preset="trusted")
-    pool("pool_create_agent", agent_id=child, preset="sandboxed", parent_agent_id=name)
+    pool("pool_create_agent", agent_id=name, preset="trusted", worktree=False)
+    pool("pool_create_agent", agent_id=child, preset="worker", parent_agent_id=name)
     for content in ("harm", WORD):
         pool("pool_send", agent_id=name, content=content)
     pool("pool_send", agent_id=child, content="slow " + WORD, timeout_seconds=0)
@@ -309,7 +310,7 @@ def test_by_keys_alone_one_answers_sends_stops_and_merges(
 
 
 def test_while_turns_run_it_leaves_alone_what_did_not_change_and_keeps_the_place(page: Page, pool: scene.Does) -> None:
-    pool("pool_create_agent", agent_id="calm", preset="trusted")
+    pool("pool_create_agent", agent_id="calm", preset="trusted", worktree=False)
     pool("pool_create_agent", agent_id="calm-1", preset="worker", parent_agent_id="calm")
     open_agent(page, "calm")
     pool("pool_create_agent", agent_id="calm-2", preset="worker", parent_agent_id="calm")
@@ -335,7 +336,7 @@ def test_a_screen_reader_stumbles_over_nothing_in_the_light_theme_either(
 ) -> None:
     page.emulate_media(color_scheme="light")
     name = f"reader-{secrets.token_hex(4)}"
-    pool("pool_create_agent", agent_id=name)
+    pool("pool_create_agent", agent_id=name, worktree=False)
     pool("pool_send", agent_id=name, content="the *files*")
     pool("pool_send", agent_id=name, content="be slow", timeout_seconds=0)
     permission = {"kind": "permission", "subject": "rm cache.bin", "detail": "It is old.\nVery old."}

@@ -50,7 +50,7 @@ def test_it_grows_while_it_is_written_and_gives_way_to_its_entry(
     server[0].replies = [reply]
     token = (hub.home / f"rpc-{hub.address[1]}.token").read_text()
     pool = scene.over_rest(hub.url, "control/operations", token)
-    made = pool("pool_create_agent", agent_id="poet")
+    made = pool("pool_create_agent", agent_id="poet", worktree=False)
     assert made
     page.goto("/admin/pool/")
     page.get_by_label("Username").fill("local")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers look often, also where no event tells them to."""
     for module in (scheduling, store_access):
         monkeypatch.setattr(module, "LOOK_SECONDS", 0.05)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent without a directory of its own gets no clone of this repository."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture

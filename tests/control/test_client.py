@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from nexus.client import (
     ServerTokenManager,
     generate_api_key,
 )
+from nexus.client.methods import CLONE_SECONDS, PoolMethods
 from tests.control.stub import free_port, in_process, listening, of_server, said
 from tests.control.test_detection import dripping, endless, silent
 
@@ -92,6 +94,21 @@ async def test_it_finds_the_token_anew_for_each_call(tmp_path: Path, monkeypatch
         for garbage in ("a\nb", "é", "a b", "\x00"):
             with pytest.raises(NotAuthorized, match="other characters"):
                 await NexusClient(stub.port, token=garbage).list_agents()
+
+
+async def test_it_waits_longer_for_an_agent_that_may_get_a_clone() -> None:
+    waits = []
+
+    class Client(PoolMethods):
+        async def call(
+            self, method: str, params: Mapping[str, Any], *, of_agent: bool = False, seconds: float = 0
+        ) -> dict[str, Any]:
+            waits.append((params, seconds))
+            return {}
+
+    for worktree in (False, None, True):
+        await Client().create_agent(worktree=worktree)
+    assert waits == [({}, 0), ({"worktree": None}, CLONE_SECONDS), ({"worktree": True}, CLONE_SECONDS)]
 
 
 async def test_it_tells_the_servers_own_error(monkeypatch: pytest.MonkeyPatch) -> None:

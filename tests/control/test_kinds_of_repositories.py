@@ -146,9 +146,11 @@ def test_a_git_that_is_too_old_is_named(db: None, repository: Path, monkeypatch:
     (older / "git").chmod(0o755)
     before = git(repository, "for-each-ref")
     monkeypatch.setenv("PATH", f"{older}:{os.environ['PATH']}")
-    error = does("pool_create_agent", agent_id="smith", cwd=str(repository), worktree=True)["error"]
+    error = does("pool_create_agent", agent_id="smith", cwd=str(repository))["error"]
     why = "git version 2.34.1 is too old: worktrees of agents need git 2.38 or newer"
-    assert (error["code"], error["message"]) == ("WORKTREE_REFUSED", f"The worktree: {why}.")
+    assert error["code"] == "WORKTREE_REFUSED" and error["message"].startswith(
+        f"The worktree: {why}; with `worktree: false`"
+    )
     assert git(repository, "for-each-ref") == before and not PoolAgent.objects.exists()
     (finding,) = check(None)
     assert why in finding.problem and not finding.note

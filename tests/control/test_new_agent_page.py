@@ -12,7 +12,7 @@ from django.test import Client as Browser
 
 from nexus.control.agents import wake_kinds
 from nexus.control.forms import NewPoolAgentForm
-from nexus.control.models import PoolAgent, Turn
+from nexus.control.models import PoolAgent, PoolWorktree, Turn
 from nexus.control.permissions.rules import DEEPEST
 from nexus.control.runners import sandbox
 from nexus.control.toolset import CONTROL
@@ -122,7 +122,7 @@ def test_it_creates_an_agent_that_wakes_within_a_budget(lead: PoolAgent, browser
 def test_it_creates_an_agent_in_a_worktree_of_its_own_or_says_why_not(
     lead: PoolAgent, at_hand: Path, browser: Browser
 ) -> None:
-    form = {"agent_id": "new", "preset": "sandboxed", "model": "rehearsal", "cwd": str(at_hand), "worktree": "on"}
+    form = {"agent_id": "new", "preset": "sandboxed", "model": "rehearsal", "cwd": str(at_hand), "worktree": "true"}
     page = shown(browser.post("/admin/pool/+new/", form))
     told = re.findall(r'<p class="nx-wrong" id="id_(\w+?)_error" role="alert">(.*?)</p>', page)
     assert [name for name, _ in told] == ["worktree"] and "WORKTREE_REFUSED" in told[0][1]
@@ -131,6 +131,11 @@ def test_it_creates_an_agent_in_a_worktree_of_its_own_or_says_why_not(
     git(at_hand, "commit", "--quiet", "--allow-empty", "-m", "Begin")
     browser.post("/admin/pool/+new/", form)
     assert PoolAgent.objects.get(agent_id="new").worktree.branch == "nexus/new"
+    for name, choice, has_one in (("left-open", "", True), ("in-place", "false", False)):
+        here = {**form, "agent_id": name, "preset": "trusted", "worktree": choice}
+        page = shown(browser.post("/admin/pool/+new/", here, follow=True))
+        assert PoolWorktree.objects.filter(agent__agent_id=name).exists() == has_one
+        assert ("Writes where you work, so you trust it" in page) != has_one
 
 
 def test_it_offers_no_tool_to_go_without_that_the_parent_has_not(narrow: PoolAgent, browser: Browser) -> None:

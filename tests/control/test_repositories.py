@@ -164,7 +164,8 @@ def test_who_opens_it_is_told_what_that_means(project: Path, tmp_path: Path, con
     given: dict[str, Any] = {"cwd": str(project), "allowed_write_paths": ["src", ".git"]}
     warning = does("pool_create_agent", agent_id="ann", **given)["data"]["warning"]
     assert str(project / ".git") in warning and "next git command" in warning
-    assert warning in rules.describe_permissions(PoolAgent.objects.get().permissions)  # as the agent's page has them
+    lines = rules.describe_permissions(PoolAgent.objects.get().permissions, "/home")  # as the agent's page has them
+    assert warning == f"{lines[-2]}. {lines[-1]}."
     assert "warning" not in does("pool_create_agent", agent_id="bob", cwd=str(project))["data"]
 
 

@@ -396,7 +396,7 @@ def test_a_successor_gets_the_comments_of_an_agent_that_ended(make: Make) -> Non
     comment(text="Go on")
     does("pool_destroy_agent", agent_id="smith")
     assert "create one whose directory is" in refused("pool_send_comments", agent_id="smith")["message"]
-    assert does("pool_create_agent", agent_id="heir", cwd=str(place))["ok"]
+    assert "worktree" not in call("pool_create_agent", agent_id="heir", cwd=str(place), preset="trusted")
     sent = call("pool_send_comments", agent_id="smith")
     assert sent["to"] == "heir" and "the work of smith" in Turn.objects.get(pk=sent["run_id"]).content
 

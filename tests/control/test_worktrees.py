@@ -23,6 +23,7 @@ from coordination.models import Event
 from nexus.control.agents import turns
 from nexus.control.maintenance import CHECKS
 from nexus.control.models import MergeState, PoolAgent, PoolWorktree, TurnStatus, WorktreeMerge
+from nexus.control.permissions import rules
 from nexus.control.review import reviews
 from nexus.control.runners.git import Git, GitFailed, origin_of
 from nexus.control.toolset import CONTROL
@@ -39,6 +40,7 @@ from tests.acceptance.hub import START_SECONDS
 from tests.acceptance.pool import arguments as every_argument
 from tests.conftest import OPERATOR, at_once
 from tests.control.test_housekeeping import Looked
+from tests.control.wire import Wire
 from tests.git import git
 
 Done = Callable[..., dict[str, Any]]
@@ -243,7 +245,7 @@ def test_it_discards_no_directory_of_an_agent_that_lives_or_of_a_tree_that_merge
     db: None, repository: Path
 ) -> None:
     assert does("pool_create_agent", agent_id="lead", cwd=str(repository), preset="trusted", worktree=True)["ok"]
-    assert does("pool_create_agent", agent_id="child", parent_agent_id="lead")["ok"]
+    assert does("pool_create_agent", agent_id="child", parent_agent_id="lead", worktree=False)["ok"]
     assert does("pool_create_agent", agent_id="grown", parent_agent_id="lead", worktree=True)["ok"]
     for agent_id in ("lead", "grown"):
         does("pool_destroy_agent", agent_id=agent_id)
@@ -341,7 +343,7 @@ def test_of_a_worktree_that_an_old_version_linked_nothing_is_lost(made: Path, re
 
 
 def test_it_decides_by_those_above_the_agent_alone(db: None, repository: Path) -> None:
-    create: dict[str, Any] = {"cwd": str(repository), "preset": "trusted"}
+    create: dict[str, Any] = {"cwd": str(repository), "preset": "trusted", "worktree": False}
     assert does("pool_create_agent", agent_id="lead", **create)["ok"]
     assert does("pool_create_agent", agent_id="other", **create)["ok"]
     lead, other, smith = (Caller("test", agent_id=name) for name in ("lead", "other", "smith"))
@@ -358,7 +360,7 @@ def test_it_makes_and_merges_nothing_where_the_parent_may_not(db: None, reposito
     src = str(repository / "src")
     given: dict[str, Any] = {"cwd": str(repository), "allowed_write_paths": [src]}
     assert does("pool_create_agent", agent_id="lead", preset="trusted", **given)["ok"]
-    assert does("pool_create_agent", agent_id="deep", preset="trusted", cwd=src)["ok"]
+    assert does("pool_create_agent", agent_id="deep", preset="trusted", cwd=src, worktree=False)["ok"]
     lead = Caller("test", agent_id="lead")
     assert does("pool_create_agent", lead, agent_id="smith", worktree=True)["ok"]
     assert PoolAgent.objects.get(agent_id="smith").write_paths == []
@@ -380,22 +382,86 @@ def test_a_refusal_is_told_though_the_tree_cannot_be_taken_away(
     assert refusal["code"] == "VALIDATION_ERROR" and "already" in refusal["message"]
 
 
+def created(**arguments: Any) -> tuple[PoolAgent, str]:
+    """A new agent, and the warning of the call's answer."""
+    answer = does("pool_create_agent", **arguments)["data"]
+    agent = PoolAgent.objects.get(agent_id=answer["agent_id"])
+    tree = PoolWorktree.objects.filter(agent=agent).first()
+    assert answer.get("worktree") == (agent.cwd if tree else None)
+    assert rules.within(agent.cwd, (tree.path,)) if tree else agent.cwd == arguments["cwd"]
+    return agent, answer.get("warning", "")
+
+
+@pytest.mark.parametrize("preset", ["sandboxed", "trusted"])
+def test_who_may_write_works_in_a_clone_unless_somebody_says_otherwise(db: None, repository: Path, preset: str) -> None:
+    given: dict[str, Any] = {"preset": preset, "cwd": str(repository / "src")}
+    agent, warning = created(**given)
+    assert agent.worktree.branch.startswith("nexus/") and agent.write_paths == [agent.cwd] and warning == ""
+    trusts = "Writes where you work, so you trust it"
+    for asked in ({"worktree": False}, {"allowed_write_paths": ["out"]}):
+        agent, warning = created(**given, **asked)
+        assert bool(agent.write_paths) == warning.startswith(trusts)
+    assert created(cwd=str(repository), preset="worker")[1] == ""
+    assert created(cwd=str(repository), allowed_write_paths=[])[1] == ""
+    assert PoolWorktree.objects.count() == 1
+
+
+def test_an_agent_works_in_its_directory_itself_where_there_is_nothing_to_clone(
+    db: None, repository: Path, tmp_path: Path
+) -> None:
+    plain, empty, untracked = tmp_path / "plain", tmp_path / "empty", repository / "untracked"
+    for place, why in ((plain, "is in no git"), (empty, "has no commit yet"), (untracked, "is not in the last commit")):
+        place.mkdir()
+        if place == empty:
+            git(empty, "init", "--quiet")
+        refusal = does("pool_create_agent", cwd=str(place), worktree=True)["error"]
+        assert refusal["code"] == "WORKTREE_REFUSED" and why in refusal["message"]
+        agent, warning = created(cwd=str(place))
+        assert agent.write_paths == [] and warning.startswith(f"It works in {place} itself: ") and why in warning
+        agent, warning = created(cwd=str(place), preset="trusted")
+        assert agent.write_paths == [str(place)] and why in warning
+        assert ("so you trust it" in warning) == (place != plain)
+    created(agent_id="deep", preset="trusted", cwd=str(repository / "src"), worktree=False)
+    answer = does("pool_create_agent", Caller("test", agent_id="deep"), agent_id="child")["data"]
+    assert "does not lie below its parent's directory" in answer["warning"]
+    assert not PoolWorktree.objects.exists() and git(repository, "branch", "--list", "nexus/*") == ""
+
+
+def test_an_agent_is_refused_where_there_is_a_commit_that_git_does_not_clone(db: None, repository: Path) -> None:
+    git(repository.parent, "clone", "--quiet", "--shared", str(repository), "shared")
+    new: dict[str, Any] = {"agent_id": "smith", "preset": "trusted", "cwd": str(repository.parent / "shared")}
+    error = does("pool_create_agent", **new)["error"]
+    assert error["code"] == "WORKTREE_REFUSED" and "borrows objects" in error["message"]
+    assert "`worktree: false`" in error["message"]
+    assert does("pool_create_agent", **new, worktree=False)["ok"]
+
+
+def test_an_agent_whose_directory_the_worker_clones_gets_no_second_clone(
+    db: None, repository: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "home" / "runners.toml").write_text(f'[clones."{repository}"]\ngit = "{repository}"\n')
+    agent, _ = created(cwd=str(repository / "smith"), preset="trusted")
+    assert agent.write_paths == [str(repository / "smith")] and not PoolWorktree.objects.exists()
+
+
+def test_a_client_of_the_json_rpc_contract_creates_agents_in_the_directory_that_it_names(
+    rpc: Wire, repository: Path, tmp_path: Path, configure: Callable[..., None]
+) -> None:
+    configure(control=True, home=tmp_path / "home")
+    given: dict[str, Any] = {"cwd": str(repository), "preset": "trusted"}
+    assert "worktree" not in rpc.call("create_agent", agent_id="theirs", **given)
+    for worktree in (None, True):  # as `nexus rpc create` asks
+        made = rpc.call("create_agent", agent_id=f"ours-{worktree}", worktree=worktree, **given)
+        assert made["worktree"] == PoolWorktree.objects.get(agent__agent_id=made["agent_id"]).path
+    rows = {row["agent_id"]: row for row in rpc.call("list_agents")["agents"]}
+    assert (rows["theirs"]["cwd"], rows["theirs"]["write_paths"]) == (str(repository), [str(repository)])
+
+
 def test_it_leaves_nothing_of_a_call_that_is_refused(db: None, repository: Path, tmp_path: Path) -> None:
     def refused(**arguments: Any) -> str:
-        error = does("pool_create_agent", worktree=True, **arguments)["error"]
-        said.append(error["message"])
-        return str(error["code"])
+        return str(does("pool_create_agent", worktree=True, **arguments)["error"]["code"])
 
-    said: list[str] = []
-    plain, empty = tmp_path / "plain", tmp_path / "empty"
-    plain.mkdir()
-    empty.mkdir()
-    git(empty, "init", "--quiet")
-    assert does("pool_create_agent", agent_id="taken", cwd=str(repository))["ok"]
-    assert refused(agent_id="smith", cwd=str(plain)) == "WORKTREE_REFUSED"
-    assert refused(agent_id="smith", cwd=str(empty)) == "WORKTREE_REFUSED" and "has no commit yet" in said[-1]
-    (repository / "untracked").mkdir()
-    assert refused(agent_id="smith", cwd=str(repository / "untracked")) == "WORKTREE_REFUSED"
+    assert does("pool_create_agent", agent_id="taken", cwd=str(tmp_path))["ok"]
     assert refused(agent_id="taken", cwd=str(repository)) == "VALIDATION_ERROR"
     assert refused(agent_id="a/b", cwd=str(repository)) == "VALIDATION_ERROR"
     assert refused(agent_id="smith", cwd=str(repository), preset="yolo") == "NOT_PERMITTED"

@@ -108,7 +108,7 @@ async def test_pages_that_wait_for_git_hold_up_no_other(
     key = await waiting.in_thread(waiting.WRITERS, partial(with_worktree, tmp_path))
     row = await PoolWorktree.objects.aget(agent=key)
     address, _, verb = f"/admin/{page.format(key=key)}".partition("?")
-    form = {"agent_id": "bea", "preset": "worker", "model": "rehearsal", "cwd": str(tmp_path), "worktree": "on"}
+    form = {"agent_id": "bea", "preset": "worker", "model": "rehearsal", "cwd": str(tmp_path), "worktree": "true"}
     if verb:
         form = {"do": f"pool_worktree_{verb}", "on": row.pk, "asked": "1"}
     transport = httpx.ASGITransport(app=Hub(), client=("127.0.0.1", 1))

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from nexus.client.jsonrpc import METHOD_NOT_FOUND, Response, make_error_response, make_success_response
 from nexus.control.rpc.endpoint import error_response, operation_of
-from nexus.control.toolset import CONTROL
+from nexus.control.toolset import CONTRACT, CONTROL
 from nexus.core.operations import dispatch
 from nexus.core.operations.caller import LOCAL_OPERATOR, Caller, process_connection
 
@@ -38,7 +38,8 @@ class Dispatcher:
         of_agent = {} if self.agent_id is None else {"agent_id": self.agent_id}
         operator = LOCAL_OPERATOR if requester_id is None else None
         caller = Caller("direct", agent_id=requester_id, operator=operator, connection=process_connection("direct"))
-        outcome = await dispatch.aperform(CONTROL, caller, name, {**(request.params or {}), **of_agent})
+        arguments = {**CONTRACT.get(request.method, {}), **(request.params or {}), **of_agent}
+        outcome = await dispatch.aperform(CONTROL, caller, name, arguments)
         if outcome.error is not None:
             return error_response(request.id, outcome.error)
         return make_success_response(request.id, outcome.data)

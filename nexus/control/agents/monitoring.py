@@ -17,7 +17,7 @@ from inbox.models import Delivery, DeliveryStatus
 from nexus.control.agents.transcript import tool_calls
 from nexus.control.agents.wake_kinds import MAIL
 from nexus.control.models import Entry, PoolAgent, Question, Role, Turn, TurnStatus, Wake
-from nexus.control.permissions import rules
+from nexus.control.permissions import protected_paths, rules
 from nexus.core.clock import now
 
 GLIMPSE = 160  # characters of a turn's message
@@ -51,7 +51,7 @@ class Member:
     @property
     def permissions(self) -> list[str]:
         """The agent's permissions, in words."""
-        return rules.describe_permissions(self.agent.permissions)
+        return rules.describe_permissions(self.agent.permissions, protected_paths.home())
 
 
 @dataclass(frozen=True)

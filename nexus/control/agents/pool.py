@@ -47,7 +47,7 @@ class Order:
     parent_agent_id: str | None
     wake_on: Sequence[str] = ()
     wake_tokens: int | None = None
-    worktree: bool = False
+    worktree: bool | None = False  # None: if it may write and there is a commit to clone
     machine: str = HUB
     asked_in: str | None = None  # the caller's directory, if it is another process
     instruction_tokens: int = 0  # of files

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, NotRequired
+from typing import Annotated, NotRequired, cast
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -16,7 +17,7 @@ from nexus.control.agents.transcript import estimate
 from nexus.control.errors import ControlCode
 from nexus.control.models import HUB, PoolAgent, Turn
 from nexus.control.operations.agents import MOST_SECONDS, Answer, answer_of_turn, end_of
-from nexus.control.permissions import rules
+from nexus.control.permissions import protected_paths, rules
 from nexus.control.permissions.members import Actor, actor_of
 from nexus.control.permissions.rules import DEFAULT
 from nexus.control.runners import contexts, instructions, sandbox
@@ -53,7 +54,13 @@ class CreateAgent(Params):
     wake_on: Annotated[
         list[Id] | None, Field(max_length=MOST_TOOLS, description="What starts a turn: mail, handoff, task, topic.")
     ] = None
-    worktree: Annotated[bool, Field(description="A git worktree of its own, with a branch, as its directory.")] = False
+    worktree: Annotated[
+        bool | None,
+        Field(
+            description="A clone of the last commit, on a branch of its own, as its directory. By default if it may "
+            "write, no write paths are given, and there is a commit; false: it works in `cwd` itself."
+        ),
+    ] = None
     wake_tokens: Annotated[int | None, Field(ge=0, le=MAX_INTEGER, description="Limit a day of its woken turns.")] = (
         None
     )
@@ -72,46 +79,50 @@ class CreateAgent(Params):
 class Created(TypedDict):
     agent_id: str
     url: str
-    warning: NotRequired[Annotated[str, Field(description="A risk of its write paths, or what its worktree lacks.")]]
+    worktree: NotRequired[Annotated[str, Field(description="Its directory, in a clone of its own.")]]
+    warning: NotRequired[Annotated[str, Field(description="Why it got none or what that lacks; what its paths risk.")]]
     initial_request_id: NotRequired[str]
     initial_status: NotRequired[str]
     response: NotRequired[Answer]
 
 
 class Resumed(CreateAgent):
-    """State of a waiting call: the agent that it created."""
+    """State of a waiting call: what it returned first."""
 
-    request_id: str
-    warning: str
+    created: Created
 
 
 def _resumed(p: CreateAgent, data: Data) -> CreateAgent:
-    made = {"agent_id": data["agent_id"], "request_id": data["initial_request_id"]}
-    made["warning"] = data.get("warning", "")
-    return Resumed.model_construct(**{**p.__dict__, **made})
+    return Resumed.model_construct(**{**p.__dict__, "created": data})
 
 
 def _look(p: CreateAgent, caller: Caller) -> Created:
     """Return the created agent, and its answer once there is one."""
     assert isinstance(p, Resumed)
-    response = answer_of_turn(p.agent_id or "", p.request_id)
+    response = answer_of_turn(p.created["agent_id"], p.created["initial_request_id"])
     if response is None:
-        return _created(p.agent_id or "", p.request_id, p.warning)
-    return {**_created(p.agent_id or "", None, p.warning), "response": response}
+        return p.created
+    first = {name: value for name, value in p.created.items() if not name.startswith("initial_")}
+    return cast(Created, {**first, "response": response})
 
 
-def _created(agent_id: str, request_id: str | None, warning: str) -> Created:
-    created: Created = {"agent_id": agent_id, "url": f"/agent/{agent_id}"}
-    if warning:
+def _created(agent: PoolAgent, turn: Turn | None, in_worktree: bool, lacks: str) -> Created:
+    created: Created = {"agent_id": agent.agent_id, "url": f"/agent/{agent.agent_id}"}
+    if in_worktree:
+        created["worktree"] = agent.cwd
+    may, cwd = agent.permissions, Path(agent.cwd)
+    has_git = rules.opens_git(may.write_paths) or any(os.path.lexists(path / ".git") for path in (cwd, *cwd.parents))
+    risks = [f"{risk}." for risk in rules.risks(may, protected_paths.home())] if has_git else []
+    if warning := " ".join(filter(None, (lacks, *risks))):
         created["warning"] = warning
-    if request_id is not None:
-        created["initial_request_id"], created["initial_status"] = request_id, "queued"
+    if turn is not None:
+        created["initial_request_id"], created["initial_status"] = turn.request_id, "queued"
     return created
 
 
 def _ends(p: CreateAgent) -> Interest:
     assert isinstance(p, Resumed)
-    return end_of(p.agent_id or "", p.request_id)
+    return end_of(p.created["agent_id"], p.created["initial_request_id"])
 
 
 @operation(
@@ -125,7 +136,7 @@ def _ends(p: CreateAgent) -> Interest:
     ControlCode.NO_MACHINE,
     ControlCode.WORKTREE_REFUSED,
     requires=(IN_POOL,),
-    slow=lambda p: p.worktree,
+    slow=lambda p: p.allowed_write_paths is None if p.worktree is None else p.worktree,
     takes_minutes=True,
     own_transaction=True,  # git is called outside of it
     wait=Wait[CreateAgent](
@@ -161,25 +172,20 @@ def pool_create_agent(p: CreateAgent, caller: Caller) -> Created:
         parent_agent_id=p.parent_agent_id,
         wake_on=p.wake_on or (),
         wake_tokens=p.wake_tokens,
-        worktree=p.worktree,
+        worktree=p.worktree if machine == HUB else False,
         machine=machine,
         asked_in=caller.cwd,
     )
 
-    lacking = list[str]()
-
-    def made(order: pool.Order, tree: pool.NewWorktree | None) -> tuple[PoolAgent, Turn | None]:
+    def made(order: pool.Order, tree: pool.NewWorktree | None, why_none: str) -> Created:
         order = replace(order, instruction_tokens=_instruction_tokens(actor, order, runner))
         with write(), domain().acting(caller.operator, "pool_create_agent") as about:
             agent, turn = pool.create(actor, order, message=p.initial_message, waits=p.seconds_to_wait, tree=tree)
             contexts.check_room(agent)
             about["agent_id"] = agent.agent_id
-        lacking.extend([tree.row["lacks"]] if tree else [])
-        return agent, turn
+        return _created(agent, turn, tree is not None, tree.row["lacks"] if tree else why_none)
 
-    agent, turn = worktrees.create(actor, order, made)
-    warnings = (rules.git_warning(agent.permissions), *lacking)
-    return _created(agent.agent_id, turn.request_id if turn else None, ". ".join(filter(None, warnings)))
+    return worktrees.create(actor, order, made)
 
 
 def _instruction_tokens(actor: Actor, order: pool.Order, runner: Runner) -> int:

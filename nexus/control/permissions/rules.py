@@ -228,13 +228,20 @@ class Offer:
 
 PRESETS = {
     Preset.WORKER: "Reads below its directory. Writes nowhere, runs no programs, creates no agents.",
-    Preset.SANDBOXED: "Reads below its directory, writes where it is allowed to. Runs no programs, creates no agents.",
+    Preset.SANDBOXED: "Reads below its directory, writes in a clone of its own, or where it is allowed to. Runs no "
+    "programs, creates no agents.",
     Preset.TRUSTED: "Reads and writes below its directory, runs programs, and creates agents that may do less.",
 }
 
 
-def describe_permissions(permissions: Permissions) -> list[str]:
-    """Return what an agent may do, one line for each kind of action."""
+LEFT_BEHIND = (
+    "a Makefile, a setting of an editor or a new git repository that it leaves there runs programs outside of its "
+    "sandbox once you use it"
+)
+
+
+def describe_permissions(permissions: Permissions, home: str) -> list[str]:
+    """Return what an agent may do, one line for each kind of action, and its `risks`."""
     writes = ", ".join(permissions.write_paths) if WRITING & USES[permissions.preset] else ""
     lines = [
         f"Reads below {permissions.cwd}",
@@ -244,20 +251,22 @@ def describe_permissions(permissions: Permissions) -> list[str]:
     ]
     if permissions.disabled_tools:
         lines.append(f"Goes without {', '.join(sorted(permissions.disabled_tools))}")
-    if warning := git_warning(permissions):
-        lines.append(warning)
-    return lines
+    return lines + risks(permissions, home)
 
 
-def git_warning(permissions: Permissions) -> str:
-    """Return a warning about write paths that name a `.git`; empty if none does."""
+def risks(permissions: Permissions, home: str) -> list[str]:
+    """Return what people trust an agent with that writes where they work: outside of the hub's home, which has the
+    worktrees, or in a `.git`."""
     opened = opens_git(permissions.write_paths)
-    if not opened:
-        return ""
-    return (
-        f"May change {', '.join(opened)}: the next git command that anybody runs there may run what this agent wrote, "
-        "outside of its sandbox"
-    )
+    lines = []
+    if any(path not in opened and not within(path, (home,)) for path in permissions.write_paths):
+        lines.append(f"Writes where you work, so you trust it: {LEFT_BEHIND}")
+    if opened:
+        lines.append(
+            f"May change {', '.join(opened)}: the next git command that anybody runs there may run what this agent "
+            "wrote, outside of its sandbox"
+        )
+    return lines
 
 
 def _agents(permissions: Permissions) -> str:

@@ -42,7 +42,7 @@ from nexus.control.models import Entry
 from nexus.control.permissions.members import find
 from nexus.control.permissions.rules import is_agent_id
 from nexus.control.rpc.agent_stream import AgentState, Follower, Piece, Position, entry_row, is_over, start_of
-from nexus.control.toolset import CONTROL, PREFIX
+from nexus.control.toolset import CONTRACT, CONTROL, PREFIX
 from nexus.core.access import AccessDenied, ConnectionInfo, check_place, identify, is_loopback
 from nexus.core.cancellation import while_there
 from nexus.core.operations import dispatch
@@ -415,7 +415,7 @@ async def _dispatched(request: Request, agent_id: str | None, caller: Caller, in
     name = operation_of(request.method, agent_id is not None)
     if name is None:
         return make_error_response(request.id, METHOD_NOT_FOUND, f"There is no method {request.method[:100]!r} here.")
-    arguments = dict(request.params or {})
+    arguments = {**CONTRACT.get(request.method, {}), **(request.params or {})}
     if agent_id is not None:
         if "agent_id" in arguments:
             return make_error_response(request.id, INVALID_PARAMS, "agent_id stands in the path; leave it out.")

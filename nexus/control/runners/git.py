@@ -421,7 +421,11 @@ def _call(prepared: Prepared, input: bytes, largest: int, seconds: float, fds: S
     return GitResult(done.code, done.output, done.cut), done.errors.decode(errors="replace").strip()
 
 
-class NoRepository(GitFailed):
+class NothingToClone(GitFailed):
+    """There is no commit with a directory."""
+
+
+class NoRepository(NothingToClone):
     """A directory is in no git work tree."""
 
 

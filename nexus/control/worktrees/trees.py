@@ -36,6 +36,7 @@ from nexus.control.runners.git import (
     Git,
     GitFailed,
     GitResult,
+    NothingToClone,
     Origin,
     TookTooLong,
     check_version,
@@ -235,7 +236,7 @@ def make(origin: Origin, path: str, wanted: str, owner: str | None = "", files: 
             base = origin.head()
         except GitFailed as error:
             if "Needed a single revision" in str(error):
-                raise GitFailed("the repository has no commit yet") from None
+                raise NothingToClone("the repository has no commit yet") from None
             raise
         try:
             Path(path).mkdir(mode=0o700)  # first: what is there already is never removed

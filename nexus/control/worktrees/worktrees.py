@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import TypeVar
 
 from django.db import DatabaseError
 
@@ -22,7 +23,7 @@ from nexus.control.events import emit_event
 from nexus.control.models import PoolAgent, PoolWorktree, Turn, TurnStatus, WorktreeState
 from nexus.control.permissions import rules
 from nexus.control.permissions.members import Actor, check_authority, refused
-from nexus.control.runners.git import GitFailed, origin_of
+from nexus.control.runners.git import GitFailed, NothingToClone, origin_of
 from nexus.control.worktrees import trees
 from nexus.control.worktrees.trees import FOLDER, Survey, Tree
 from nexus.core.clock import now
@@ -32,32 +33,36 @@ from nexus.core.operations.errors import NexusError, not_found
 
 NAMED = 20  # of what a removal would take
 NAME_LENGTH = 200  # of a name that a refusal quotes
-Made = tuple[PoolAgent, Turn | None]
+Made = TypeVar("Made")
 
 
-def create(actor: Actor, order: pool.Order, made: Callable[[pool.Order, pool.NewWorktree | None], Made]) -> Made:
-    """Create an agent with `made`, in its own worktree if the order says so; a refusal leaves nothing behind.
+def create(actor: Actor, order: pool.Order, made: Callable[[pool.Order, pool.NewWorktree | None, str], Made]) -> Made:
+    """Create an agent with `made`, in its own worktree or in its directory itself; a refusal leaves nothing behind.
 
-    Raises WORKTREE_REFUSED, and the errors of `made`.
+    Where the order leaves that open, an agent that may write and got no paths for that has a worktree. If there is
+    nothing to clone, `made` is told why it has none. Raises WORKTREE_REFUSED, and the errors of `made`.
     """
-    if not order.worktree:
-        return made(order, None)
+    if order.worktree is False or (order.worktree is None and order.write_paths is not None):
+        return made(order, None, "")
     pool.check_name(order.agent_id)
     parent = pool.parent_of(actor, order.parent_agent_id)
     cwd = pool.real_directory(order.cwd or pool.usual_directory(parent, order.asked_in), "cwd")
-    order = replace(order, cwd=cwd, agent_id=order.agent_id or secrets.token_hex(4))
-    if order.write_paths is None and _may_write(order, parent, cwd):
+    may_write = _may_write(order, parent, cwd)
+    if order.worktree is None and (not may_write or pool.parent_of_clone(cwd) is not None):
+        return made(order, None, "")
+    in_place, order = order, replace(order, cwd=cwd, agent_id=order.agent_id or secrets.token_hex(4))
+    if order.write_paths is None and may_write:
         order = replace(order, write_paths=[cwd])
     pool.granted(order, cwd, parent, actor)  # before git works in vain
     pool.check_exists(cwd, "cwd")
     try:
         tree = _tree(order, cwd, parent, actor)
     except GitFailed as error:
-        raise refusal(str(error)) from None
+        if order.worktree is None and isinstance(error, NothingToClone):
+            return made(in_place, None, f"It works in {cwd} itself: {error}.")
+        raise refusal(f"{error}; with `worktree: false` the agent works in the directory itself") from None
     try:
-        if not Path(tree.in_worktree(cwd)).is_dir():
-            raise refusal(f"{cwd} is not in the last commit, from which it is made", field="cwd")
-        return made(order, pool.NewWorktree(tree.as_kept, tree.moved))
+        return made(order, pool.NewWorktree(tree.as_kept, tree.moved), "")
     except BaseException:
         with contextlib.suppress(GitFailed, DatabaseError):  # report the refusal; `nexus doctor` finds what is left
             if not PoolWorktree.objects.filter(path=tree.path).exists():  # else the failure came after the commit
@@ -72,11 +77,15 @@ def _may_write(order: pool.Order, parent: PoolAgent | None, cwd: str) -> bool:
 
 
 def _tree(order: pool.Order, cwd: str, parent: PoolAgent | None, actor: Actor) -> Tree:
-    """Make a worktree. Raises GitFailed, and NOT_PERMITTED for a repository that is not wholly below the parent's
-    directory."""
+    """Make a worktree. Raises GitFailed, and if somebody asked for it NOT_PERMITTED for a repository that is not wholly
+    below the parent's directory."""
     within = next((row for row in _there() if rules.within(cwd, (row.path,))), None)
+    if within and within.agent.ended_at is not None and order.worktree is None:
+        raise NothingToClone(f"it goes on in the worktree of {within.agent.agent_id}, which has ended")
     origin = own(within).as_origin if within else origin_of(cwd)
     if parent is not None and not rules.within(origin.top, (parent.cwd,)):
+        if order.worktree is None:
+            raise NothingToClone(f"the whole repository does not lie below its parent's directory, {parent.cwd}")
         raise refused("cwd", f"The whole repository must lie below the parent's directory, {parent.cwd}.")
     home = CoreSettings.current().home / FOLDER
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -85,7 +94,11 @@ def _tree(order: pool.Order, cwd: str, parent: PoolAgent | None, actor: Actor) -
         name = secrets.token_hex(4)
     path = str(Path(os.path.realpath(home)) / f"{name}-{secrets.token_hex(4)}")
     owner = None if actor.agent is None else actor.agent.owner
-    return trees.make(origin, path, name, owner, local_files_of(origin.top))
+    tree = trees.make(origin, path, name, owner, local_files_of(origin.top))
+    if not Path(tree.in_worktree(cwd)).is_dir():
+        trees.take_away(tree)
+        raise NothingToClone(f"{cwd} is not in the last commit, from which it is made")
+    return tree
 
 
 def local_files_of(origin: str) -> LocalFiles:

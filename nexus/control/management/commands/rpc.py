@@ -165,7 +165,12 @@ def add_create(parser: CommandParser) -> None:
         metavar="TOKENS",
         help="The most tokens that such turns use in a day; 0: no limit. [its parent's, or a million]",
     )
-    parser.add_argument("--worktree", action="store_true", help="Give it a git worktree of its own, with a branch.")
+    parser.add_argument(
+        "--worktree",
+        action=argparse.BooleanOptionalAction,
+        help="Give it a git worktree of its own, a clone with a branch. [if it may write, without --write-path, and "
+        "there is a commit to clone]",
+    )
     parser.add_argument("--message", metavar="TEXT", help="Its first message; - reads it from standard input.")
     parser.add_argument(
         "--timeout",
