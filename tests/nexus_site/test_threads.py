@@ -36,7 +36,7 @@ from nexus_site.serving.django import Django
 from tests.control.pool import create
 from tests.control.wire import TOKEN
 
-VERBS = ("merge", "keep", "discard")
+VERBS = ("keep", "discard")
 HUNG = "/hung"  # a directory on a mount whose server is gone
 PATIENCE = 60  # a bound against hanging, not a figure
 
@@ -102,7 +102,7 @@ async def test_pages_that_wait_for_git_hold_up_no_other(
         assert gate.wait(PATIENCE)
         raise GitFailed("it was ended")
 
-    for name in ("make", "survey", "merge", "keep", "removal"):
+    for name in ("make", "survey", "keep", "removal"):
         monkeypatch.setattr(trees, name, waits)
     configure(control=True)
     key = await waiting.in_thread(waiting.WRITERS, partial(with_worktree, tmp_path))
