@@ -28,7 +28,7 @@ class PlayedGit:
         self.bases = bases  # what each worktree began with
         self.kept = set[str]()  # of what was removed, as refs keep it
 
-    def make(self, origin: Origin, path: str, wanted: str, owner: str | None = "") -> Tree:
+    def make(self, origin: Origin, path: str, wanted: str, *_: object) -> Tree:
         for copy in (Path(path), self.bases / Path(path).name):
             shutil.copytree(origin.top, copy, ignore=shutil.ignore_patterns(".git", "part"))
         return Tree(path, f"{path}/.git", f"nexus/{wanted}", "0" * 40, origin.top, origin.git_dir, origin.objects)
