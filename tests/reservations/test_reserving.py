@@ -256,6 +256,19 @@ def test_it_takes_the_same_part_of_each_work_tree_for_one(db: None, tmp_path: Pa
     Project(another.top / "src").reserve("bob", "b.py")
 
 
+@pytest.mark.usefixtures("runs_git")
+def test_it_takes_a_submodule_in_each_work_tree_for_one(db: None, tmp_path: Path) -> None:
+    part, whole = Repo.make(tmp_path / "part"), Repo.make(tmp_path.resolve() / "whole")
+    local = ("-c", "protocol.file.allow=always", "submodule", "--quiet")
+    whole.ok(*local, "add", str(part.top), "lib/part")
+    whole.ok("commit", "-qm", "with a part")
+    whole.ok("worktree", "add", "-q", str(tmp_path / "other"))
+    whole.of("", tmp_path / "other").ok(*local, "update", "--init")
+    Project(whole.top / "lib" / "part").reserve("ann", "a.py")
+    assert Project(tmp_path.resolve() / "other" / "lib" / "part").in_the_way("bob", "*.py") == [("ann", "/a.py")]
+    Project(tmp_path.resolve() / "part").reserve("bob", "a.py")
+
+
 def test_it_takes_a_directory_for_what_it_is_and_brackets_as_they_are(shop: Project) -> None:
     (shop.root / "conf.d").mkdir()
     shop.reserve("ann", "app/[id]/page.tsx", "conf.d")

@@ -82,7 +82,7 @@ def _conflicts(
 ) -> tuple[str | None, list[HeldFile], bool]:
     """Return the agent that commits, the changed files that others hold, and whether the store has a refusal for them.
     Raises Unreadable."""
-    here = repository.at(os.path.realpath(os.curdir))
+    here = repository.at(os.path.realpath(os.curdir), os.environ.get("GIT_DIR", ".git"))
     with opened(store) as held:
         projects = held.projects(here)
         if not projects:
@@ -139,8 +139,8 @@ def _changes(name: str, text: bytes | None, given: Sequence[str]) -> Callable[[R
 
 
 def _changed(here: Repository) -> list[str]:
-    """Return the paths that a commit may change once something is staged."""
-    listed = _git("ls-files", "-z", "--modified", "--others", "--exclude-standard", "--full-name", ":/")
+    """Return the paths that a commit may change once something is staged; in the top directory."""
+    listed = _git("ls-files", "-z", "--modified", "--others", "--exclude-standard")
     return [*_staged(here), *filter(None, os.fsdecode(listed).split("\0"))]
 
 

@@ -39,7 +39,7 @@ def _by_repository(what: HookEvent) -> dict[Repository, list[str]]:
         named = os.path.join(what.root, file)
         own = os.path.join(os.path.realpath(os.path.dirname(named)), os.path.basename(named))  # noqa: PTH119, PTH120
         for path in dict.fromkeys((own, os.path.realpath(named))):
-            here = repository.find_repository(os.path.dirname(path)) or Repository(what.root, "", (what.root,))  # noqa: PTH120
+            here = repository.find_repository(os.path.dirname(path)) or Repository(what.root, "", "", (what.root,))  # noqa: PTH120
             if path.startswith(here.top + "/"):
                 found.setdefault(here, []).append(path[len(here.top) + 1 :])
     return found

@@ -64,7 +64,7 @@ def _checked(what: HookEvent, top: str, *given: str) -> str:
     settings = what.settings
     store = settings.database_url or str(settings.database)
     about = [check.CHECK, "", store, settings.guard_unreadable, shlex.join(["--home", str(settings.home)]), *given]
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environ = repository.without_repository(os.environ)
     if not client_processes.agents_here(settings.home):
         environ.setdefault(check.AGENT, what.caller)
     done = in_foreground([sys.executable, "-I", "-S", PROGRAM, *about], cwd=top, env=environ, captured=True)
