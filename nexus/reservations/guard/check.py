@@ -23,8 +23,15 @@ TIME_LIMIT_SECONDS = 5  # after that, the check counts as failed
 REFUSED, INTERRUPTED = 1, 130
 OVERRIDE, AGENT = "NEXUS_OVERRIDE", "NEXUS_AGENT_ID"
 PRE_PUSH, POST_COMMIT = "pre-push", "post-commit"
-VERBS = {"pre-commit": "commit", PRE_PUSH: "push", POST_COMMIT: "commit"}
+VERBS = {  # by hook; git runs pre-commit neither for a merge that it makes alone, nor for `git am`
+    "pre-commit": "commit",
+    "pre-merge-commit": "commit",
+    "pre-applypatch": "commit",
+    PRE_PUSH: "push",
+    POST_COMMIT: "commit",
+}
 CHECK = "check"  # instead of a hook's name
+AROUND = "NEXUS_GUARD"  # names the hook that runs, for the one that was there before: pre-commit's framework runs ours
 CHANGED, UNPUSHED = "--changed", "--unpushed"  # what `check` looks at, instead of the staged files
 
 
@@ -37,6 +44,10 @@ def main(arguments: Sequence[str]) -> int:
     verb = VERBS[name] if is_hook else "push" if UNPUSHED in given else "commit"
     try:
         text = sys.stdin.buffer.read() if name == PRE_PUSH else None
+        here = f"{name} {os.path.realpath(os.curdir)}"
+        if os.environ.get(AROUND) == here:
+            return 0  # the hook around this one checks
+        os.environ[AROUND] = here
         if code := _run_former_hook(kept, given, text):
             return code
         with time_limit(TIME_LIMIT_SECONDS):
@@ -132,10 +143,20 @@ def _changes(name: str, text: bytes | None, given: Sequence[str]) -> Callable[[R
     if text is not None:
         return _pushed(text)
     if name == POST_COMMIT:
-        return lambda _: _names("log", "-1", *EVERY_COMMIT, *NAMES)
+        return _committed
     if UNPUSHED in given:
         return lambda _: _names("log", *EVERY_COMMIT, *NAMES, "HEAD", "--not", "--remotes")
     return _changed if CHANGED in given else _staged
+
+
+def _committed(_: Repository) -> list[str]:
+    """Return the paths that the latest commit changes; where it amends another, those that differ from that, too."""
+    before = "HEAD@{1}"
+    paths = _names("log", "-1", *EVERY_COMMIT, *NAMES)
+    if in_foreground(["git", "rev-parse", "--verify", "--quiet", before], captured=True).code:
+        return paths  # the first commit, or git keeps no such record
+    changed = set(_names("diff", *NAMES, before, "HEAD"))
+    return [path for path in paths if path in changed]
 
 
 def _changed(here: Repository) -> list[str]:

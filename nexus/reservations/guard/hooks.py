@@ -15,7 +15,7 @@ from nexus.core import files, foreign_files
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.processes import CHUNK, environment, run
 
-NAMES = ("pre-commit", "pre-push", "post-commit")
+NAMES = ("pre-commit", "pre-merge-commit", "pre-applypatch", "pre-push", "post-commit")
 KEPT = ".before-nexus"  # suffix of a hook that was there before
 MARK = re.compile(rb"#!/bin/sh\n# Set by `nexus guard install` \(sha256:([0-9a-f]{64})\)[^\n]*\n")
 MANAGERS = ("husky", "lefthook")  # programs that write their hooks over existing ones
