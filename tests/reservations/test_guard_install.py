@@ -128,13 +128,13 @@ def test_it_tells_what_to_add_where_core_hooks_path_leads_elsewhere(
 ) -> None:
     repo.ok("config", "core.hooksPath", ".husky/_")
     (repo.top / ".husky" / "_").mkdir(parents=True)
-    assert f"core.hooksPath (local) has git take this repository's hooks from {repo.top}/.husky/_" in refusal(repo)
+    assert f"core.hooksPath (local) leads to {repo.top}/.husky/_" in refusal(repo)
     assert not list((repo.top / ".husky" / "_").iterdir())
     repo.ok("config", "--unset", "core.hooksPath")
     everywhere = tmp_path / "gitconfig"
     everywhere.write_text(f'[core]\nhooksPath = "{tmp_path}/hooks"\n')
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(everywhere))
-    assert f"core.hooksPath (global) has git take this repository's hooks from {tmp_path}/hooks" in refusal(repo)
+    assert f"core.hooksPath (global) leads to {tmp_path}/hooks" in refusal(repo)
     repo.ok("config", "core.hooksPath", ".git/hooks")
     assert install(repo) == list(NAMES)
 
@@ -202,14 +202,14 @@ def test_it_never_takes_its_own_hook_for_the_one_that_was_there(repo: Repo, monk
     put(repo, "pre-commit", "echo theirs")
     before = state(directory(repo))
     once = [lambda: install(repo)]
-    judge = hooks._refuse_what_is_in_the_way
+    keep = hooks._keep
 
     def meanwhile(hook: hooks.Hook) -> None:
-        judge(hook)
         if once:
             once.pop()()
+        keep(hook)
 
-    monkeypatch.setattr(hooks, "_refuse_what_is_in_the_way", meanwhile)
+    monkeypatch.setattr(hooks, "_keep", meanwhile)
     with pytest.raises(NexusError, match="FileExistsError"):
         install(repo)
     monkeypatch.undo()

@@ -8,17 +8,21 @@ import re
 import shlex
 import stat
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nexus.core import files, foreign_files
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.processes import CHUNK, environment, run
+from nexus.reservations.guard import check
+from nexus.reservations.guard.repository import main_tree, runs_check
 
-NAMES = ("pre-commit", "pre-merge-commit", "pre-applypatch", "pre-push", "post-commit")
+NAMES = tuple(check.VERBS)
 KEPT = ".before-nexus"  # suffix of a hook that was there before
 MARK = re.compile(rb"#!/bin/sh\n# Set by `nexus guard install` \(sha256:([0-9a-f]{64})\)[^\n]*\n")
 MANAGERS = ("husky", "lefthook")  # programs that write their hooks over existing ones
+BY_HAND = "by hand"
 CHECK = Path(__file__).with_name("run.py")
 GIT_CONFIGURATION = ("HOME", "XDG_CONFIG_HOME")
 TIME_LIMIT_SECONDS = 30
@@ -30,31 +34,76 @@ class Hook:
 
     file: Path
     content: bytes | None  # None where there is no hook
-    state: str  # installed, edited, other, none
+    state: str  # installed, edited, by hand (it runs the check), other, none
     keeps: bool  # whether there is another program's hook that ours runs
 
 
 @dataclass(frozen=True)
 class HooksDirectory:
-    """The directory of a repository's hooks."""
+    """The directory of a repository's hooks, and those of its submodules."""
 
     directory: Path
     own: bool  # whether it is in the git directory, where nobody else's files are
     scope: str  # where `core.hooksPath` is set; empty where it is not
+    submodules: tuple[HooksDirectory, ...] = ()
+    left_out: tuple[str, ...] = ()  # why other submodules are not guarded
 
     @property
     def hooks(self) -> list[Hook]:
         """The hooks that are or would be ours. Raises CONFIG_ERROR where they cannot be read."""
-        return [_look(self.directory / name) for name in NAMES]
+        return [_look(each.directory / name) for each in (self, *self.submodules) for name in NAMES]
+
+    @property
+    def is_left_to_others(self) -> bool:
+        """Whether hooks that are not ours should run the check, and do not."""
+        return not self.own and any(hook.state != BY_HAND for hook in self.hooks)
+
+    @property
+    def leads(self) -> str:
+        """Where git finds the hooks instead of in the git directory, and why."""
+        by = {"command": "this shell's environment", "": "a link"}.get(self.scope, self.scope)
+        return f"core.hooksPath ({by}) leads to {self.directory}"
 
 
 def hooks_directory(repository: str) -> HooksDirectory:
     """Return where git looks for the hooks of the repository at a path. Raises CONFIG_ERROR where there is none."""
-    common = _git(repository, "rev-parse", "--git-common-dir")
-    directory = Path(os.path.realpath(os.path.join(repository, _git(repository, "rev-parse", "--git-path", "hooks"))))
-    configured = _git(repository, "config", "--show-scope", "--get", "core.hooksPath", wrong=None)
-    home = Path(os.path.realpath(os.path.join(repository, common)))
-    return HooksDirectory(directory, directory.is_relative_to(home), configured.partition("\t")[0])
+    home, where = _find_hooks(repository)
+    submodules, left_out = [], []
+    for each in _submodules(home):
+        try:
+            found = _find_hooks(str(each))[1]
+            why = "" if found.own else found.leads
+            why = why or next(filter(None, map(_obstacle, found.hooks)), "")
+        except NexusError as error:
+            why = error.message
+        if why:
+            left_out.append(f"The submodule {each} is not guarded: {why.rstrip('.')}.")
+        else:
+            submodules.append(found)
+    return replace(where, submodules=tuple(submodules), left_out=tuple(left_out))
+
+
+def _find_hooks(repository: str) -> tuple[Path, HooksDirectory]:
+    """Return a repository's git directory, and its hooks'."""
+    common, found = _git(repository, "rev-parse", "--git-common-dir", "--git-path", "hooks").rsplit("\n", 1)
+    home, directory = (Path(os.path.realpath(os.path.join(repository, path))) for path in (common, found))
+    own = directory.is_relative_to(home)
+    scope = "" if own else _git(repository, "config", "--show-scope", "--get", "core.hooksPath", wrong=None)
+    return home, HooksDirectory(directory, own, scope.partition("\t")[0])
+
+
+def _submodules(git_dir: Path) -> Iterator[Path]:
+    """Yield the submodules of a repository, each in each of the work trees: they have git directories of their own."""
+    waiting = [git_dir / "modules", *git_dir.glob("worktrees/*/modules")]
+    while waiting:
+        directory = waiting.pop()
+        for each in sorted(directory.iterdir()) if directory.is_dir() and not directory.is_symlink() else ():
+            if (each / "HEAD").is_file():
+                if (tree := main_tree(str(each))) and Path(tree).is_dir():
+                    yield Path(tree)
+                yield from _submodules(each)
+            else:
+                waiting.append(each)  # a submodule's name may have slashes
 
 
 def top(repository: str) -> str:
@@ -79,7 +128,7 @@ def _git(repository: str, *arguments: str, wrong: str | None = "") -> str:
     except OSError as error:
         raise _refused(f"git cannot be started in {here} ({type(error).__name__})") from None
     if done.code and wrong is not None:
-        said = os.fsdecode(done.errors).strip().partition("\n")[0].removeprefix("fatal: ")
+        said = " ".join(os.fsdecode(done.errors).split()).removeprefix("fatal: ")
         raise _refused(f"{here} is in no git repository that can be used ({said})")
     return os.fsdecode(done.output).removesuffix("\n")
 
@@ -104,12 +153,13 @@ def program() -> str:
 
 def script(name: str, store: str, unreadable: str, flags: str) -> bytes:
     """Return a hook of ours. It may outlive Nexus, and must not block the repository then."""
-    line = command(name, store, unreadable, flags, f'"$0{KEPT}"')
+    kept = f'"${{0%/*}}/{name}{KEPT}"'  # pre-commit's framework renames this hook, and runs it
+    line = command(name, store, unreadable, flags, kept)
     body = f"""if [ -x {shlex.quote(sys.executable)} ] && [ -f {shlex.quote(str(CHECK))} ]; then
   exec {line} "$@"
 fi
 echo "[nexus] guard: Nexus is no longer where it was: nothing is checked. Install the guard again, or delete $0." >&2
-[ ! -x "$0{KEPT}" ] || exec "$0{KEPT}" "$@"
+[ ! -x {kept} ] || exec {kept} "$@"
 """
     body = f"# `nexus guard uninstall` takes it out, and puts back what was here before.\n{body}"
     content = os.fsencode(body)
@@ -123,7 +173,7 @@ def _hash(body: bytes) -> str:
 def _look(file: Path) -> Hook:
     try:
         content = _content(file)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         content = None
     except OSError as error:
         raise _refused(f"{file} cannot be read ({error.strerror})") from None
@@ -132,7 +182,7 @@ def _look(file: Path) -> Hook:
         return Hook(file, None, "none", keeps)
     mark = MARK.match(content)
     if mark is None:
-        return Hook(file, content, "other", keeps)
+        return Hook(file, content, BY_HAND if runs_check(str(file)) else "other", keeps)
     ours = _hash(content[mark.end() :]) == mark[1].decode()
     return Hook(file, content, "installed" if ours else "edited", keeps)
 
@@ -150,20 +200,21 @@ def install(repository: str, store: str, unreadable: str, flags: str) -> list[Pa
     """
     where = hooks_directory(repository)
     if not where.own:
+        if not where.is_left_to_others:
+            return []
         raise _refused(
-            f"core.hooksPath ({where.scope}) has git take this repository's hooks from {where.directory}, which are a "
-            f"hook manager's, or not of this repository alone. {_by_hand(store, unreadable, flags)}"
+            f"{where.leads}, and these hooks are a hook manager's, or not of this repository alone. "
+            f"{_by_hand(store, unreadable, flags)}"
         )
-    wanted = {hook: script(hook.file.name, store, unreadable, flags) for hook in where.hooks}
+    wanted = {hook: script(hook.file.name, store, unreadable, flags) for hook in where.hooks if hook.state != BY_HAND}
     for hook in wanted:
-        if hook.state == "other" and (owner := _manager(hook.content)):
-            raise _refused(f"{hook.file} is {owner}'s, which writes it again. {_by_hand(store, unreadable, flags)}")
-        _refuse_what_is_in_the_way(hook)
+        if why := _obstacle(hook):
+            raise _refused(f"{why}. {_by_hand(store, unreadable, flags)}" if _manager(hook) else why)
     changed = {hook: content for hook, content in wanted.items() if hook.content != content}
     done: list[Hook] = []
     try:
-        where.directory.mkdir(exist_ok=True)
         for hook, content in changed.items():
+            hook.file.parent.mkdir(exist_ok=True)
             if hook.state == "other":
                 _keep(hook)
             done.append(hook)
@@ -180,19 +231,24 @@ def _by_hand(store: str, unreadable: str, flags: str) -> str:
     return f"Make this the last line of its own hooks:{lines}\nThen the guard is there"
 
 
-def _manager(content: bytes | None) -> str | None:
-    return next((name for name in MANAGERS if name.encode() in (content or b"").lower()), None)
+def _manager(hook: Hook) -> str | None:
+    content = (hook.content or b"").lower() if hook.state == "other" else b""
+    return next((name for name in MANAGERS if name.encode() in content), None)
 
 
-def _refuse_what_is_in_the_way(hook: Hook) -> None:
+def _obstacle(hook: Hook) -> str:
+    """Return why ours cannot be written; the empty string where it can."""
     if hook.state == "edited":
-        raise _refused(
+        return (
             f"{hook.file} was changed by hand since it was installed. Keep your lines elsewhere, or as "
             f"{hook.file.name}{KEPT}, which ours runs; then delete it and run this again"
         )
+    if manager := _manager(hook):
+        return f"{hook.file} is {manager}'s, which writes it again"
     kept = Path(f"{hook.file}{KEPT}")
     if hook.state == "other" and hook.keeps and not _same(hook.file, kept):
-        raise _refused(f"{hook.file} and {kept.name} next to it are both of other programs. Leave the one that counts")
+        return f"{hook.file} and {kept.name} next to it are both of other programs. Leave the one that counts"
+    return ""
 
 
 def _same(file: Path, kept: Path) -> bool:

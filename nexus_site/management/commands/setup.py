@@ -40,7 +40,7 @@ from nexus.hooks.client_commands import (
 from nexus.hooks.harness import derived_id
 from nexus.hooks.setup_pieces import Piece
 from nexus.reservations.guard import hooks as guard
-from nexus.reservations.guard import shell
+from nexus.reservations.guard import repository, shell
 from nexus.reservations.management.commands.guard import hook_arguments
 from nexus_site import background
 
@@ -186,15 +186,18 @@ class Command(NexusCommand):
         try:
             where = guard.hooks_directory(str(root))
             if not where.own:
-                self.stderr.write("[nexus] The commit guard is left out: `nexus guard install` says how to add it.")
+                if where.is_left_to_others:
+                    self.stderr.write("[nexus] The commit guard is left out: `nexus guard install` says how to add it.")
                 return []
             wanted = {hook: guard.script(hook.file.name, *hook_arguments()) for hook in where.hooks}
-        except NexusError:  # no repository
+        except NexusError as error:
+            if repository.find_repository(str(root)):
+                self.stderr.write(f"[nexus] The commit guard is left out: {error.message}")
             return []
         return [
             Change(hook.file, _text_of(hook.content), _text_of(script))
             for hook, script in wanted.items()
-            if hook.content != script
+            if hook.content != script and hook.state != guard.BY_HAND
         ]
 
     def _start(self, home: Path, known: setup_record.Record, port: int, *, at_login: bool) -> None:
@@ -367,10 +370,16 @@ def _text_of(content: bytes | None) -> str | None:
 def _guard_row(root: Path, *, left_out: bool) -> CheckRow:
     try:
         where = guard.hooks_directory(str(root))
-        holds = all(hook.content == guard.script(hook.file.name, *hook_arguments()) for hook in where.hooks)
-        return CheckRow("commit guard", holds or (None if left_out else False), _short(where.directory, root))
-    except NexusError:
-        return CheckRow("commit guard", None, "no git repository")
+        holds = all(
+            hook.state == guard.BY_HAND or hook.content == guard.script(hook.file.name, *hook_arguments())
+            for hook in where.hooks
+        )
+        detail = " ".join([_short(where.directory, root), *where.left_out])
+        return CheckRow("commit guard", (holds and not where.left_out) or (None if left_out else False), detail)
+    except NexusError as error:
+        if repository.find_repository(str(root)) is None:
+            return CheckRow("commit guard", None, "no git repository")
+        return CheckRow("commit guard", None if left_out else False, error.message)
 
 
 def _short(file: Path, root: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ from nexus.core.verbs import Verb, VerbsCommand
 from nexus.hooks.client_commands import remind_of_password, settings_flags
 from nexus.reservations.config import GuardSettings
 from nexus.reservations.guard import check, hooks
+from nexus.reservations.guard.repository import without_repository
 from nexus.reservations.operations import MOST_IDS, MOST_PATHS
 
 
@@ -45,7 +47,7 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "install",
-                "Install the pre-commit and the pre-push hook of a repository, for all its worktrees.\n"
+                "Install git's hooks in a repository, for all its worktrees and submodules.\n"
                 "Existing hooks are kept under another name, and run first.",
                 self.install,
                 _add_repo,
@@ -105,13 +107,17 @@ class Command(VerbsCommand):
             ("hook", "state", "runs another first", "file"),
             [(row["hook"], _state(row), row["keeps"] and row["state"] != "none", row["file"]) for row in rows],
         )
-        if not location.own:
-            self.stderr.write(f"{_leads(location)}: see nexus guard install.")
+        if location.is_left_to_others:
+            self.stderr.write(f"{location.leads}: see nexus guard install.")
+        for line in location.left_out:
+            self.stderr.write(line)
         return 0
 
     def install(self, options: Mapping[str, Any]) -> int:
         changed = hooks.install(options["repo"], *hook_arguments())
         remind_of_password(self)
+        for line in hooks.hooks_directory(options["repo"]).left_out:
+            self.stderr.write(line)
         return self._report(options, changed, "Installed")
 
     def uninstall(self, options: Mapping[str, Any]) -> int:
@@ -127,10 +133,11 @@ class Command(VerbsCommand):
     def ask_now(self, options: Mapping[str, Any]) -> int:
         command = [*shlex.split(hooks.program()), check.CHECK, "", *hook_arguments()]
         top, where = hooks.top(options["repo"]), hooks.hooks_directory(options["repo"])
-        code = in_foreground(command, cwd=top).code  # the command that the hook runs
-        if where.own:
+        environ = without_repository(os.environ)
+        code = in_foreground(command, cwd=top, env=environ).code  # the command that the hook runs
+        if not where.is_left_to_others:
             return code
-        self.stderr.write(f"[nexus] guard: git does not run the guard's hooks here: {_leads(where)}.")
+        self.stderr.write(f"[nexus] guard: git does not run the guard's hooks here: {where.leads}.")
         return check.REFUSED
 
     def override(self, options: Mapping[str, Any]) -> int:
@@ -159,7 +166,9 @@ def _add_repo(parser: CommandParser) -> None:
 
 
 def _add_verb(parser: CommandParser) -> None:
-    parser.add_argument("--verb", dest="doing", choices=tuple(check.VERBS.values()), required=True, help="what is done")
+    parser.add_argument(
+        "--verb", dest="doing", choices=sorted(set(check.VERBS.values())), required=True, help="what is done"
+    )
 
 
 def hook_arguments() -> tuple[str, str, str]:
@@ -168,11 +177,6 @@ def hook_arguments() -> tuple[str, str, str]:
     known = CoreSettings.current()
     store = str(known.database) if known.database_url is None else without_password(known.database_url)
     return store, GuardSettings.current().guard_unreadable, shlex.join(settings_flags())
-
-
-def _leads(where: hooks.HooksDirectory) -> str:
-    by = "this shell's environment" if where.scope == "command" else where.scope
-    return f"core.hooksPath ({by}) leads to {where.directory}"
 
 
 def _state(row: Mapping[str, Any]) -> str:
