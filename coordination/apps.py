@@ -21,6 +21,7 @@ class CoordinationConfig(NexusAppConfig):
         "agent_get": "nexus agents show",
         "workspace_list": "nexus workspaces",
         "workspace_resolve": "nexus workspaces show",
+        "workspace_move": "nexus workspaces move",
         "artifact_list": "nexus artifacts",
         "artifact_get": "nexus artifacts show",
         "tag_list": "nexus tags",

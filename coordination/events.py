@@ -36,6 +36,7 @@ SENTENCES = {
         "[ in {topic}]",
         "{count} acts of operators",
     ),
+    "workspace.moved": Sentence("{actor} moved {old_root} to {project_root}", "{count} projects moved"),
     "operator.created": Sentence("{actor} made an operator[, {name}]", "{count} operators made"),
     "operator.password_reset": Sentence("{actor} reset the password of {name}", "{count} passwords reset"),
     "setting.changed": Sentence("{actor} set {name} to {value}", "{count} settings changed"),

@@ -51,6 +51,11 @@ def workspace_id_of(root: str) -> str:
     return hashlib.sha256(os.fsencode(root)).hexdigest()
 
 
+def moved(path: str, old: str, new: str) -> str:
+    """Return a path as it is once the directory `old` is called `new`; both are real paths."""
+    return new + path[len(old) :] if path == old or path.startswith(f"{old}/") else path
+
+
 def resolve_inside(root: str, path: str) -> str:
     """Return the real path of `path` below `root`.
 

@@ -9,8 +9,9 @@ from typing_extensions import TypedDict
 
 from coordination.errors import CoordinationCode
 from coordination.models import Agent, AgentLimits, LimitScope
-from coordination.rows import AgentProfile, agent_row
-from coordination.services import agent_limits, keys, operators, roster, settings, tags
+from coordination.parameters import IN_WORKSPACE, ProjectRoot
+from coordination.rows import AgentProfile, WorkspaceRow, agent_row, workspace_row
+from coordination.services import agent_limits, keys, operators, roster, settings, tags, workspaces
 from coordination.toolset import operation
 from nexus.core.clock import iso
 from nexus.core.operations.caller import Caller, operator_behind
@@ -115,6 +116,34 @@ def tag_delete(p: TagNamed, caller: Caller) -> DeletedTag:
     """Delete a value from the catalog of tags, or a key with its values, unless an agent has it."""
     tags.delete(key=p.key.strip(), value=(p.value or "").strip(), operator=operator_behind(caller))
     return {"key": p.key, "value": p.value, "deleted": True}
+
+
+class WorkspaceMove(Params):
+    old_root: Annotated[str, Field(max_length=4096, description="The directory's path before it was renamed.")]
+    project_root: ProjectRoot
+
+
+class MovedWorkspace(WorkspaceRow):
+    old_root: str
+    left: Annotated[
+        list[str], Field(description="Apps whose rows stay with the old path, as the new one has such rows already.")
+    ]
+
+
+class MovedWorkspaces(TypedDict):
+    workspaces: list[MovedWorkspace]
+
+
+@operation(WorkspaceMove, *IN_WORKSPACE, Code.VALIDATION_ERROR, Code.NOT_FOUND, requires=(OPERATORS_ONLY,), tool=False)
+def workspace_move(p: WorkspaceMove, caller: Caller) -> MovedWorkspaces:
+    """Give a renamed directory all that belongs to its old path: mail, handoffs, plans, reservations, worktrees, rules
+    and budgets, also of the projects below it. The log's events stay with the old path."""
+    moved = workspaces.move(old_root=p.old_root, project_root=p.project_root, operator=operator_behind(caller))
+    return {
+        "workspaces": [
+            {**workspace_row(each.workspace), "old_root": each.old_root, "left": each.left} for each in moved
+        ]
+    }
 
 
 class AgentRef(Params):

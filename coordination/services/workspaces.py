@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import unicodedata
+from collections.abc import Callable, Iterable
 from datetime import datetime
+from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from django.db import IntegrityError
 
 from coordination.errors import CoordinationCode
 from coordination.ids import new_id
-from coordination.models import Channel, Workspace
-from coordination.paths import resolve_root, workspace_id_of
+from coordination.models import Channel, Event, Workspace
+from coordination.paths import moved, resolve_root, workspace_id_of
 from coordination.selectors import workspace_exists
-from coordination.services import workspaces
+from coordination.services import audit, workspaces
 from nexus.core.clock import now
 from nexus.core.database.store import write
-from nexus.core.operations.errors import Code, NexusError, invalid
+from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 
 
 class ProjectDirectory(NamedTuple):
@@ -86,6 +91,86 @@ def mismatch(what: str, value: str) -> NexusError:
         f"This {what} belongs to another workspace; check project_root.",
         {f"{what}_id": value},
     )
+
+
+_followers: list[Callable[[str, str], None]] = []
+
+
+def register_follower(follow: Callable[[str, str], None]) -> None:
+    """Register a function that changes the paths which an app keeps, given the old and the new path of a directory. It
+    runs inside the transaction of the move, and may run again."""
+    _followers.append(follow)
+
+
+class MovedProject(NamedTuple):
+    """A workspace whose directory has another path now."""
+
+    old_root: str
+    workspace: Workspace
+    left: list[str]  # labels of apps whose rows stay with the old path, because the new one has such rows already
+
+
+def move(*, old_root: str, project_root: str, operator: str) -> list[MovedProject]:
+    """Give the rows of a directory that was renamed, and of the projects below it, to the workspaces of its new path.
+
+    What the new path has already stays. The log is append-only: its events stay with the old path. Raises NOT_FOUND
+    where no workspace is of the old path, VALIDATION_ERROR where that directory is still there or the new path is not
+    absolute, WORKSPACE_UNRESOLVED.
+    """
+    directory, moment = locate_absolute(project_root), now()
+    above, name = os.path.split(os.path.normpath(old_root))
+    old = os.path.join(os.path.realpath(above), name)  # the directory itself may be a link to its new path now
+    if Path(old).is_dir() and os.path.realpath(old) != directory.root:
+        raise invalid(f"{old} is still there. Rename the directory first.", field="old_root")
+    with write():
+        known = Workspace.objects.filter(root_realpath__startswith=old).order_by("root_realpath")
+        found = [(row, moved(row.root_realpath, old, directory.root)) for row in known]
+        done = [_move(row, root, moment) for row, root in found if root != row.root_realpath]
+        if not done:
+            raise not_found("workspace", old)
+        for follow in _followers:
+            follow(old, directory.root)
+        audit.record(operator, "workspace.moved", moment, old_root=old, project_root=directory.root)
+    return done
+
+
+def _move(old: Workspace, root: str, moment: datetime) -> MovedProject:
+    new = ProjectDirectory(workspace_id_of(root), root)
+    ensure(new, moment)
+    for twin in Channel.objects.filter(workspace_id=new.workspace_id):
+        for channel in Channel.objects.filter(workspace_id=old.pk, name=twin.name):
+            _repoint(_relations(Channel), channel.pk, twin.pk)
+            channel.delete()
+    left = []
+    relations = sorted(_relations(Workspace), key=lambda each: each.related_model._meta.app_label)
+    for app, own in groupby(relations, key=lambda each: each.related_model._meta.app_label):
+        try:
+            with write():  # of an app that cannot give all, nothing is moved
+                _repoint([each for each in own if each.related_model is not Event], old.pk, new.workspace_id)
+        except IntegrityError:
+            left.append(app)
+    workspace = Workspace.objects.get(pk=new.workspace_id)
+    workspace.display_name = workspace.display_name or old.display_name
+    workspace.save(update_fields=["display_name"])
+    return MovedProject(old.root_realpath, workspace, left)
+
+
+def _relations(model: Any) -> list[Any]:
+    """Return the relations by which other rows refer to a model's."""
+    return [each for each in model._meta.get_fields(include_hidden=True) if each.auto_created and not each.concrete]
+
+
+def _repoint(relations: Iterable[Any], old: str, new: str) -> None:
+    """Let all rows that refer to one row refer to another. Where there may be one row only, the other's stays."""
+    for relation in relations:
+        rows, field = relation.related_model._base_manager, relation.field
+        if field.primary_key:
+            if rows.filter(pk=new).exists():
+                continue
+            rows.filter(pk=old).update(**{field.name: new})
+            _repoint(_relations(relation.related_model), old, new)
+        else:
+            rows.filter(**{field.name: old}).update(**{field.name: new})
 
 
 DEFAULT_CHANNEL = "general"

@@ -70,6 +70,7 @@ class ControlConfig(NexusAppConfig):
 
     def ready(self) -> None:
         from coordination import clock_repair
+        from coordination.services import workspaces
         from handoffs import transitions
         from nexus.control.models import Question
 
@@ -78,7 +79,13 @@ class ControlConfig(NexusAppConfig):
 
             return in_review(works)
 
+        def follow(old: str, new: str) -> None:
+            from nexus.control.worktrees import relocation
+
+            relocation.follow(old, new)
+
         transitions.register_reviews(in_review)
+        workspaces.register_follower(follow)
         clock_repair.register(
             "questions",
             Question.objects.open,

@@ -23,11 +23,18 @@ class HooksConfig(NexusAppConfig):
     def ready(self) -> None:
         from coordination import clock_repair
         from coordination.log.emit import committed
+        from coordination.services import workspaces
         from coordination.toolset import COORDINATION
         from nexus.hooks.models import PAUSES, NoticeAddress, Webhook
         from nexus.hooks.signals import announce
 
+        def follow(old: str, new: str) -> None:
+            from nexus.hooks import setup_record
+
+            setup_record.follow(old, new)
+
         committed.connect(announce)
+        workspaces.register_follower(follow)
         clock_repair.register("webhooks", Webhook.objects.all, "next_attempt_at", lambda: PAUSES[-1])
         clock_repair.register("notices", NoticeAddress.objects.all, "next_attempt_at", lambda: PAUSES[-1])
         COORDINATION.administered_in("nexus.hooks.administration")

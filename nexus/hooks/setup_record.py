@@ -15,8 +15,10 @@ from typing import Any
 
 from filelock import FileLock
 
+from coordination.paths import moved
 from nexus.core import files
 from nexus.core.coding_clients import CLIENTS, Format
+from nexus.core.config import CoreSettings
 from nexus.core.files import Change
 from nexus.core.operations.errors import NexusError
 from nexus.hooks import client_entries, client_files
@@ -284,3 +286,22 @@ def _remove_empty(made: Sequence[str]) -> None:
     for directory in reversed(made):
         with contextlib.suppress(OSError):  # it is not empty
             Path(directory).rmdir()
+
+
+def follow(old: str, new: str) -> None:
+    """Let the records of a project whose directory was renamed, and of those below it, lead to its new path."""
+    home = CoreSettings.current().home
+    if not (home / "setup").is_dir():
+        return
+    with lock(home):
+        for file in sorted((home / "setup").glob("*.json")):
+            with contextlib.suppress(NexusError):  # `nexus setup` says what is wrong with it
+                record = read(file)
+                if (root := moved(record.project_root, old, new)) == record.project_root:
+                    continue
+                record.project_root = root
+                record.files = {moved(name, old, new): written for name, written in record.files.items()}
+                for written in record.files.values():
+                    written.made = [moved(name, old, new) for name in written.made]
+                save(home, record)
+                file.unlink()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import sqlite3
 import stat
@@ -279,6 +280,32 @@ def open_passes(examination: Examination) -> Iterator[Finding]:
             examination.repair("DELETE FROM retention_passes"),
             "the passes were closed",
         )
+
+
+# What agents still need of a project `w`, by what it is.
+OF_PROJECT = "x.workspace_id = w.workspace_id"
+OPEN_WORK = {
+    "open handoffs": f"handoffs x WHERE {OF_PROJECT}"
+    " AND x.status NOT IN ('COMPLETED', 'REJECTED', 'CANCELLED', 'EXPIRED')",
+    "reservations": f"file_reservations x WHERE {OF_PROJECT} AND x.released_at IS NULL",
+    "tasks": f"plan_tasks x WHERE {OF_PROJECT} AND x.closed_at IS NULL",
+    "worktrees": "pool_worktrees x WHERE x.origin = w.root_realpath AND x.state = 'open'",
+}
+
+
+def projects(examination: FileExamination) -> Iterator[Finding]:
+    """Check that the directories of projects with open work are there."""
+    if not {"workspaces", *(rows.partition(" ")[0] for rows in OPEN_WORK.values())} <= examination.tables():
+        return
+    counts = ", ".join(f"(SELECT count(*) FROM {rows})" for rows in OPEN_WORK.values())  # noqa: S608
+    for root, *counted in examination.rows(f"SELECT w.root_realpath, {counts} FROM workspaces w"):  # noqa: S608
+        work = ", ".join(f"{count} {what}" for what, count in zip(OPEN_WORK, counted, strict=True) if count)
+        if work and not Path(root).is_dir():
+            yield Finding(
+                f"The directory {root} is gone, and {work} belong to it.",
+                f"If it was renamed, run `nexus workspaces move {shlex.quote(root)} NEW`, with its new path.",
+                note=True,
+            )
 
 
 def clock(examination: Examination) -> Iterator[Finding]:

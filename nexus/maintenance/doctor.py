@@ -41,6 +41,7 @@ ROW_CHECKS: dict[str, Callable[[Examination], Iterator[Finding]]] = {
 SQLITE_CHECKS: dict[str, Callable[[FileExamination], Iterator[Finding]]] = {
     "integrity": checks.integrity,
     "references": checks.references,
+    "projects": checks.projects,
 }
 
 

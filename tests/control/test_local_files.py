@@ -350,3 +350,12 @@ def test_checks_of_the_merge_lane_have_them(project: Path) -> None:
     assert "KEY=1\nnode_modules/left-pad/index.js\n" in entry.why
     assert "Read-only file system" in entry.why
     assert f"exit code 1. It lacks local files of {project}: 'certs' (it is not there)." in entry.why
+
+
+def test_a_link_follows_a_project_that_is_renamed(project: Path) -> None:
+    approve(project, BOTH)
+    made, _ = create(project)
+    renamed = project.rename(project.parent / "renamed")
+    assert coordinates("workspace_move", old_root=str(project), project_root=str(renamed))["ok"]
+    assert (made / "node_modules").readlink() == renamed / "node_modules"
+    assert does("pool_worktree_diff", agent_id="smith")["data"]["files"] == []

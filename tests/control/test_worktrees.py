@@ -20,6 +20,7 @@ import pytest
 from django.db import connection
 
 from coordination.models import Event
+from coordination.toolset import COORDINATION
 from nexus.control.agents import turns
 from nexus.control.maintenance import CHECKS
 from nexus.control.models import MergeState, PoolAgent, PoolWorktree, TurnStatus, WorktreeMerge
@@ -649,3 +650,24 @@ def test_it_keeps_the_record_of_a_tree_that_is_there_from_retention(made: Path) 
     assert not agents.rows(later).exists()
     assert does("pool_worktree_discard", agent_id="smith")["ok"]
     assert agents.rows(later).exists()
+
+
+def test_a_worktree_follows_its_project_when_that_is_renamed(made: Path, repository: Path) -> None:
+    dispatch.run(COORDINATION, OPERATOR, "workspace_resolve", {"project_root": str(repository)})
+
+    def limit(root: Path, turns: int) -> None:
+        about = {"scope": "project", "name": str(root), "measure": "turns", "period": "day", "limit": turns}
+        assert dispatch.run(CONTROL, OPERATOR, "pool_set_budget", about)["ok"]
+
+    limit(repository, 5)
+    (made / "new.txt").write_text("new\n")
+    renamed = repository.rename(repository.parent / "renamed")
+    given = {"old_root": str(repository), "project_root": str(renamed)}
+    assert dispatch.run(COORDINATION, OPERATOR, "workspace_move", given)["ok"]
+    assert git(made, "log", "--oneline")
+    assert does("pool_worktree_diff", agent_id="smith")["data"]["files"] == ["new.txt"]
+    assert merged("smith").state == MergeState.MERGED
+    assert (renamed / "new.txt").read_text() == "new\n"
+    limit(renamed, 6)
+    [row] = does("pool_list_budgets")["data"]["budgets"]
+    assert row["name"] == str(renamed)

@@ -182,6 +182,14 @@ def test_it_finds_what_is_wrong_and_mends_what_it_can(home: Home, findings: Find
     assert check != "schema" or not mends or schema() == before
 
 
+def test_it_finds_a_project_whose_directory_was_renamed(home: Home, findings: Findings) -> None:
+    home.sql("UPDATE workspaces SET root_realpath = '/gone/the shop' WHERE display_name IS NOT NULL")
+    [found] = findings()
+    assert (found["check"], found["level"]) == ("projects", "note")
+    assert found["problem"].startswith("The directory /gone/the shop is gone, and 3 open handoffs, 2 reservations")
+    assert "nexus workspaces move '/gone/the shop' NEW" in found["advice"]
+
+
 def test_it_closes_what_others_may_read(home: Home, findings: Findings) -> None:
     home.path.chmod(0o755)
     home.database.chmod(0o640)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,13 +12,13 @@ from coordination.models import Workspace
 from coordination.rows import workspace_row
 from coordination.services import workspaces
 from nexus.core.operations.errors import not_found
-from nexus.core.verbs import Verb, VerbsCommand, time
+from nexus.core.verbs import Option, Verb, VerbsCommand, time
 
 SHORTEST = 6  # digits of a workspace_id that may stand for the whole id
 
 
 class Command(VerbsCommand):
-    help = "List the projects that agents work in, and show a project's workspace_id."
+    help = "List the projects that agents work in, show a project's workspace_id, or follow a renamed directory."
 
     def verbs(self) -> Sequence[Verb]:
         return (
@@ -42,6 +43,22 @@ class Command(VerbsCommand):
                 _add_workspace,
                 ["nexus workspaces show", "nexus workspaces show ~/shop", "nexus workspaces show e082226f"],
             ),
+            Verb(
+                "move",
+                operation="workspace_move",
+                words=[
+                    Option("old_root", "OLD", "The directory's path before it was renamed.", read=_absolute),
+                    Option("project_root", "NEW", "Its path now.", read=_absolute),
+                ],
+                rows="workspaces",
+                columns={
+                    "workspace": lambda row: row["workspace_id"][:12],
+                    "from": "old_root",
+                    "to": "root_realpath",
+                    "left at the old path": lambda row: ", ".join(row["left"]),
+                },
+                examples=["nexus workspaces move ~/shop ~/store"],
+            ),
         )
 
     def show_one(self, options: Mapping[str, Any]) -> int:
@@ -55,6 +72,10 @@ class Command(VerbsCommand):
         if found is None:
             raise not_found("workspace", named)
         return self.show(options, dict(workspace_row(found)))
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(path)  # noqa: PTH100  # what was renamed is no path any more
 
 
 def _add_workspace(parser: CommandParser) -> None:

@@ -37,9 +37,9 @@ def set_budget(
                       field="limit")  # fmt: skip
     moment = now()
     named = {"scope": scope, "name": name, "measure": measure, "period": period}
-    key = hashlib.sha256("\0".join(named.values()).encode()).hexdigest()[:24]
+    key = budget_id(**named)
     with write():
-        known = Budget.objects.select_for_update().filter(pk=f"bud_{key}").first()
+        known = Budget.objects.select_for_update().filter(pk=key).first()
         if known is None and Budget.objects.count() >= MOST_BUDGETS:
             raise invalid(f"There are {MOST_BUDGETS} budgets already; remove some first.")
         money = currency if measure == BudgetMeasure.MONEY else None
@@ -47,9 +47,14 @@ def set_budget(
             raise invalid(f"This budget is in {known.currency}; remove it first.", field="currency")
         changed = {"allowed": round(allowed), "currency": money, "set_by": operator, "set_at": moment}
         budget, _ = Budget.objects.update_or_create(
-            pk=f"bud_{key}", defaults=changed, create_defaults={**named, **changed, "day": _day(moment)}
+            pk=key, defaults=changed, create_defaults={**named, **changed, "day": _day(moment)}
         )
     return budget.renew(_day(moment))
+
+
+def budget_id(scope: str, name: str, measure: str, period: str) -> str:
+    """Return the id of a budget: there is one of these four."""
+    return f"bud_{hashlib.sha256(chr(0).join((scope, name, measure, period)).encode()).hexdigest()[:24]}"
 
 
 def _checked_name(scope: BudgetScope, name: str) -> str:
