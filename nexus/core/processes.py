@@ -66,6 +66,12 @@ def own_environment(*names: str, settings: bool = True, **values: str) -> dict[s
     return environment(*OUR_OWN, *proxies, *prefixed, *names, **{"PYTHONPATH": CODE, **values})
 
 
+def operators_git() -> dict[str, str]:
+    """Return the environment in which git finds the operator's configuration, ignored files included, and the
+    repository of its working directory: a GIT_DIR would select another."""
+    return environment("HOME", "XDG_CONFIG_HOME", *(name for name in os.environ if name.startswith("GIT_CONFIG")))
+
+
 def python(module: str, *arguments: str) -> list[str]:
     """Return the command line of a module of ours. `-P` keeps the working directory out of the import path."""
     return [sys.executable, "-P", "-m", module, *arguments]

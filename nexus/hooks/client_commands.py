@@ -20,7 +20,7 @@ from nexus.core.config import CoreSettings, flag, without_password
 from nexus.core.files import Change
 from nexus.core.installation import DISTRIBUTION, UVX, requirement
 from nexus.core.logs import redact
-from nexus.core.processes import CHUNK, environment, python, run
+from nexus.core.processes import CHUNK, operators_git, python, run
 from nexus.hooks import client_files
 from nexus.hooks.client_entries import STORE_SETTINGS
 
@@ -122,7 +122,7 @@ def would_track(file: Path) -> bool:
     directory = next(parent for parent in file.parents if parent.is_dir())
     command = ["git", "check-ignore", "--quiet", "--", str(file)]
     try:
-        ignored = run(command, cwd=str(directory), env=environment("HOME"), seconds=TIME_LIMIT_SECONDS, largest=CHUNK)
+        ignored = run(command, cwd=str(directory), env=operators_git(), seconds=TIME_LIMIT_SECONDS, largest=CHUNK)
     except OSError:  # includes TimeoutError
         return True
     return ignored.code != 0  # a tracked file is not ignored, whatever the patterns say

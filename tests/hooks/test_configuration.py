@@ -458,6 +458,22 @@ def test_it_knows_what_git_tracks_and_would_track(cloned: str, tmp_path: Path) -
     assert KEY in ignored.read_text()
 
 
+def test_it_heeds_what_the_operator_has_git_ignore(
+    cloned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config" / "git").mkdir(parents=True)
+    (tmp_path / "config" / "git" / "ignore").write_text("**/mcp.json\n")
+    (tmp_path / "config" / "git" / "other").write_text(".mcp.json\n")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    ours = [Path(cloned, name) for name in (".cursor/mcp.json", ".mcp.json")]
+    assert [client_commands.would_track(file) for file in ours] == [False, True]
+    for name, value in {"COUNT": "1", "KEY_0": "core.excludesFile", "VALUE_0": f"{tmp_path}/config/git/other"}.items():
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
+    assert [client_commands.would_track(file) for file in ours] == [True, False]
+    monkeypatch.setenv("GIT_DIR", str(tmp_path))  # of another program
+    assert not client_commands.would_track(ours[1])
+
+
 def test_it_takes_a_repository_for_one_where_git_cannot_be_asked(cloned: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert client_commands.would_track(Path(cloned, ".mcp.json"))

@@ -265,14 +265,21 @@ def test_it_guards_the_submodules_of_every_work_tree(repo: Repo, held: Held, tmp
     parts[1].ok("commit", "-qm", "x", **AUTHOR)
 
 
-def test_it_names_a_submodule_that_it_leaves_out(repo: Repo, held: Held, tmp_path: Path) -> None:
+def test_it_names_submodules_and_work_trees_that_it_leaves_out(repo: Repo, held: Held, tmp_path: Path) -> None:
     whole = Repo.make(tmp_path / "whole")
     whole.ok(*LOCAL, "submodule", "--quiet", "add", str(repo.top), "part")
     Repo(whole.top / "part").ok("config", "core.hooksPath", ".husky/_")
-    held.guard(whole)
-    [said] = hooks.hooks_directory(str(whole.top)).left_out
-    assert f"The submodule {whole.top}/part is not guarded" in said
-    assert "core.hooksPath (local) leads to" in said
+    whole.ok("config", "extensions.worktreeConfig", "true")
+    for name in ("one\ntree", "other"):
+        whole.ok("worktree", "add", "-q", "-b", name[:3], str(tmp_path / name))
+        Repo(tmp_path / name).ok("config", "--worktree", "core.commentChar", ";")
+    Repo(tmp_path / "other").ok("config", "--worktree", "core.hooksPath", "/dev/null")
+    held.guard(Repo(tmp_path / "one\ntree"))
+    for place in (whole.top, tmp_path / "one\ntree"):
+        assert hooks.hooks_directory(str(place)).left_out == (
+            f"{tmp_path}/other is not guarded: core.hooksPath (worktree) leads to /dev/null.",
+            f"{whole.top}/part is not guarded: core.hooksPath (local) leads to {whole.top}/part/.husky/_.",
+        )
 
 
 # Hooks of others

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from nexus.core import files, foreign_files
 from nexus.core.operations.errors import Code, NexusError
-from nexus.core.processes import CHUNK, environment, run
+from nexus.core.processes import CHUNK, operators_git, run
 from nexus.reservations.guard import check
 from nexus.reservations.guard.repository import main_tree, runs_check
 
@@ -24,7 +24,6 @@ MARK = re.compile(rb"#!/bin/sh\n# Set by `nexus guard install` \(sha256:([0-9a-f
 MANAGERS = ("husky", "lefthook")  # programs that write their hooks over existing ones
 BY_HAND = "by hand"
 CHECK = Path(__file__).with_name("run.py")
-GIT_CONFIGURATION = ("HOME", "XDG_CONFIG_HOME")
 TIME_LIMIT_SECONDS = 30
 
 
@@ -46,7 +45,7 @@ class HooksDirectory:
     own: bool  # whether it is in the git directory, where nobody else's files are
     scope: str  # where `core.hooksPath` is set; empty where it is not
     submodules: tuple[HooksDirectory, ...] = ()
-    left_out: tuple[str, ...] = ()  # why other submodules are not guarded
+    left_out: tuple[str, ...] = ()  # the work trees and submodules that are not guarded, and why
 
     @property
     def hooks(self) -> list[Hook]:
@@ -67,40 +66,48 @@ class HooksDirectory:
 
 def hooks_directory(repository: str) -> HooksDirectory:
     """Return where git looks for the hooks of the repository at a path. Raises CONFIG_ERROR where there is none."""
-    home, where = _find_hooks(repository)
+    home = Path(os.path.realpath(os.path.join(repository, _git(repository, "rev-parse", "--git-common-dir"))))
+    where = _find_hooks(repository, home)
     submodules, left_out = [], []
-    for each in _submodules(home):
+    for tree, git_dir in (*_configured_trees(home), *_submodules(home)):
         try:
-            found = _find_hooks(str(each))[1]
+            found = _find_hooks(str(tree), git_dir)
             why = "" if found.own else found.leads
             why = why or next(filter(None, map(_obstacle, found.hooks)), "")
         except NexusError as error:
             why = error.message
         if why:
-            left_out.append(f"The submodule {each} is not guarded: {why.rstrip('.')}.")
-        else:
+            left_out.append(f"{tree} is not guarded: {why.rstrip('.')}.")
+        elif git_dir != home:
             submodules.append(found)
     return replace(where, submodules=tuple(submodules), left_out=tuple(left_out))
 
 
-def _find_hooks(repository: str) -> tuple[Path, HooksDirectory]:
-    """Return a repository's git directory, and its hooks'."""
-    common, found = _git(repository, "rev-parse", "--git-common-dir", "--git-path", "hooks").rsplit("\n", 1)
-    home, directory = (Path(os.path.realpath(os.path.join(repository, path))) for path in (common, found))
+def _find_hooks(repository: str, home: Path) -> HooksDirectory:
+    """Return where git looks for the hooks of a repository with this git directory."""
+    directory = Path(os.path.realpath(os.path.join(repository, _git(repository, "rev-parse", "--git-path", "hooks"))))
     own = directory.is_relative_to(home)
     scope = "" if own else _git(repository, "config", "--show-scope", "--get", "core.hooksPath", wrong=None)
-    return home, HooksDirectory(directory, own, scope.partition("\t")[0])
+    return HooksDirectory(directory, own, scope.partition("\t")[0])
 
 
-def _submodules(git_dir: Path) -> Iterator[Path]:
-    """Yield the submodules of a repository, each in each of the work trees: they have git directories of their own."""
+def _configured_trees(git_dir: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield the linked work trees with a configuration of their own, each with the git directory of all."""
+    for file in git_dir.glob("worktrees/*/config.worktree"):
+        tree = Path(os.path.realpath(file.parent / os.fsdecode((file.parent / "gitdir").read_bytes()[:-1]))).parent
+        if tree.is_dir():
+            yield tree, git_dir
+
+
+def _submodules(git_dir: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield the submodules in each of a repository's work trees, with their git directories."""
     waiting = [git_dir / "modules", *git_dir.glob("worktrees/*/modules")]
     while waiting:
         directory = waiting.pop()
         for each in sorted(directory.iterdir()) if directory.is_dir() and not directory.is_symlink() else ():
             if (each / "HEAD").is_file():
                 if (tree := main_tree(str(each))) and Path(tree).is_dir():
-                    yield Path(tree)
+                    yield Path(tree), each
                 yield from _submodules(each)
             else:
                 waiting.append(each)  # a submodule's name may have slashes
@@ -120,8 +127,7 @@ def _git(repository: str, *arguments: str, wrong: str | None = "") -> str:
         done = run(
             ["git", *arguments],
             cwd=repository,
-            # A GIT_DIR would select another repository. Some shells empty core.hooksPath by GIT_CONFIG_COUNT.
-            env=environment(*GIT_CONFIGURATION, *(name for name in os.environ if name.startswith("GIT_CONFIG_"))),
+            env=operators_git(),  # some shells empty core.hooksPath by GIT_CONFIG_COUNT
             seconds=TIME_LIMIT_SECONDS,
             largest=CHUNK,
         )
