@@ -26,10 +26,12 @@ from typing import Self
 from nexus.core import foreign_files
 from nexus.core.foreign_files import CLOSED, beginning
 from nexus.core.operations.errors import ErrorCode, NexusError
+from nexus.core.processes import CHUNK, operators_git, run
 
 NO_BRANCH = "_default"  # where there is no branch, because consumers need a name
 LONGEST_HEAD = 4096  # bytes of a file that are read
 POINTER = "gitdir: "
+NO_FILES = "ref: refs/heads/.invalid"  # a HEAD beside a reftable
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 REF = re.compile(r"ref: refs/(?:heads/)?(?P<name>[^\x00-\x20\x7f~^:?*\[\\]{1,255})")
 UNUSABLE = re.compile(r"\.\.|@\{|//|/\.|^[./]|[./]$|\.lock$|\.lock/|\ufffd")  # as in `git check-ref-format`
@@ -376,13 +378,25 @@ def machine() -> str:
 def branch_of(root: str) -> str:
     """Return the branch's name; the commit's first twelve digits on a detached head; `_default` without git.
 
-    An agent may write `.git`: a link there is not followed, and content that is no ref or commit is not shown.
+    Where git keeps no refs in files (`reftable`), it is asked. An agent may write `.git`: a link there is not followed,
+    and content that is no ref or commit is not shown.
     """
     here = Path(root)
     for folder in (here, *here.parents):
         if head := _first_line(_git_dir(folder / ".git") / "HEAD"):
-            return _branch(head) or NO_BRANCH
+            return _branch(_asked(root) if head == NO_FILES else head) or NO_BRANCH
     return NO_BRANCH
+
+
+def _asked(root: str) -> str:
+    """Return what HEAD would hold, from git; the empty string where it does not say."""
+    for question in (("symbolic-ref", "--quiet", "HEAD"), ("rev-parse", "--verify", "--quiet", "HEAD")):
+        with contextlib.suppress(OSError):
+            done = run(("git", *question), cwd=root, env=operators_git(), seconds=TIME_LIMIT_SECONDS, largest=CHUNK)
+            if done.code == 0:
+                said = done.output.decode(errors="replace").strip()
+                return f"ref: {said}" if said.startswith("refs/") else said
+    return ""
 
 
 def _git_dir(git: Path) -> Path:

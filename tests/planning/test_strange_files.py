@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,4 +104,23 @@ def test_it_names_the_branch_or_the_commit(head: str, branch: str, nexus: Projec
     (nexus.root / "there").mkdir()
     (nexus.root / "there" / "HEAD").write_text(head)
     (nexus.root / ".git").write_text("gitdir: there\n")
+    assert nexus.call("context")["branch"] == branch
+
+
+@pytest.mark.usefixtures("starts_processes")
+@pytest.mark.parametrize(
+    ("answers", "branch"),
+    [({"symbolic-ref": "refs/heads/fix/it-2"}, "fix/it-2"), ({"rev-parse": "a1" * 32}, "a1" * 6), ({}, "_default")],
+)
+def test_it_asks_git_for_a_branch_that_no_file_holds(
+    answers: dict[str, str], branch: str, nexus: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for a git that knows reftables: Debian's does not yet."""
+    (nexus.root / ".git").mkdir()
+    (nexus.root / ".git" / "HEAD").write_text("ref: refs/heads/.invalid\n")
+    said = "".join(f"[ $1 != {question} ] || exec echo {answer}\n" for question, answer in answers.items())
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "git").write_text(f"#!/bin/sh\n{said}exit 128\n")
+    (tmp_path / "bin" / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     assert nexus.call("context")["branch"] == branch
