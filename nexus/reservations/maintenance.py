@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from django.db.models import QuerySet
 
 from nexus.core.contributions import DoctorCheck, ExportKind, Finding, RetentionRule, rows_in_workspace
+from nexus.core.operations.errors import NexusError
+from nexus.reservations.guard import hooks
+from nexus.reservations.guard.repository import find_repository
 from nexus.reservations.models import Reservation
 from nexus.reservations.patterns import extension, normalized, overlap, prefix_key
 
@@ -56,7 +61,34 @@ def _at_once(held: list[tuple[Any, ...]]) -> Iterator[tuple[tuple[Any, ...], tup
         above.append(row)
 
 
-CHECKS = (DoctorCheck("reservations of files", _reservations),)
+ROOTS = """
+    SELECT DISTINCT w.root_realpath FROM workspaces w JOIN file_reservations r ON r.workspace_id = w.workspace_id
+    WHERE r.released_at IS NULL ORDER BY w.root_realpath
+"""
+
+
+def _guards(examination: Any) -> Iterator[Finding]:
+    """Check that git runs all hooks of the guard, where it was installed, and takes the repository for one."""
+    roots = examination.rows(ROOTS) if "file_reservations" in examination.tables() else []
+    for (root,) in roots:
+        if not Path(root).is_dir() or find_repository(root) is None:
+            continue
+        again = f"Run `nexus guard install --repo {shlex.quote(root)}`; `nexus guard status` shows more."
+        try:
+            where = hooks.hooks_directory(root)
+            lacking = [hook.file.name for hook in where.hooks if hook.state not in hooks.GUARDING]
+            if len(lacking) == len(where.hooks):
+                continue  # it was not installed
+        except NexusError as error:
+            yield Finding(error.message.removesuffix(hooks.UNCHANGED), f"Mend that. {again}", note=True)
+            continue
+        if lacking:
+            yield Finding(f"The guard lacks hooks in {root}: {', '.join(lacking)}.", again, note=True)
+        for why in where.left_out:
+            yield Finding(why, "The commit guard lets all commits there pass. Make git use its own hooks.", note=True)
+
+
+CHECKS = (DoctorCheck("reservations of files", _reservations), DoctorCheck("commit guard", _guards))
 
 
 def _ended(horizon: datetime) -> QuerySet[Reservation]:

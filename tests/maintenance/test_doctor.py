@@ -17,6 +17,8 @@ import pytest
 from nexus.core import files, progress
 from nexus.core.clock import now
 from nexus.maintenance import checks, store_file
+from nexus.reservations.guard import hooks
+from tests.git import git
 from tests.maintenance.conftest import Done, Home, entries
 
 pytestmark = pytest.mark.sqlite  # its subject is the file
@@ -188,6 +190,25 @@ def test_it_finds_a_project_whose_directory_was_renamed(home: Home, findings: Fi
     assert (found["check"], found["level"]) == ("projects", "note")
     assert found["problem"].startswith("The directory /gone/the shop is gone, and 3 open handoffs, 2 reservations")
     assert "nexus workspaces move '/gone/the shop' NEW" in found["advice"]
+
+
+@pytest.mark.usefixtures("runs_git")
+def test_it_finds_a_guard_that_git_does_not_run(home: Home, findings: Findings, tmp_path: Path) -> None:
+    shop = tmp_path / "shop"
+    shop.mkdir()
+    home.sql(f"UPDATE workspaces SET root_realpath = '{shop}' WHERE display_name IS NOT NULL")
+    git(shop, "init", "--quiet")
+    assert findings() == []  # it is not installed
+    hooks.install(str(shop), str(home.database), "open", "")
+    assert findings() == []
+    (shop / ".git" / "hooks" / "pre-merge-commit").unlink()
+    [found] = findings()
+    assert (found["check"], found["level"]) == ("commit guard", "note")
+    assert found["problem"] == f"The guard lacks hooks in {shop}: pre-merge-commit."
+    assert f"nexus guard install --repo {shop}" in found["advice"]
+    git(shop, "config", "core.repositoryformatversion", "9")
+    [found] = findings()
+    assert "is in no git repository that can be used (Expected git repo version <= 1, found 9)." in found["problem"]
 
 
 def test_it_closes_what_others_may_read(home: Home, findings: Findings) -> None:

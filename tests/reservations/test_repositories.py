@@ -309,6 +309,23 @@ def test_it_knows_the_lines_that_it_had_people_add(repo: Repo, held: Held) -> No
     assert "deny" in told.stdout
 
 
+def test_it_knows_the_lines_in_the_configuration_of_lefthook(repo: Repo, held: Held) -> None:
+    hooks.uninstall(str(repo.top))
+    for name in hooks.NAMES:
+        hook = repo.top / ".git" / "hooks" / name
+        hook.write_text(f'#!/bin/sh\ncall_lefthook run "{name}" "$@"\n')
+        hook.chmod(0o755)
+    with pytest.raises(NexusError) as refused:
+        held.guard(repo)
+    assert "in lefthook.yml, each as a job's `run`, that of pre-push with `use_stdin: true`:" in refused.value.message
+    lines = [line.strip().split(": ", 1) for line in refused.value.message.splitlines() if line.startswith("  ")]
+    made = "".join(f"{name}:\n  jobs:\n    - run: {command}\n      use_stdin: true\n" for name, command in lines)
+    (repo.top / "lefthook.yml").write_text(made)
+    assert {hook.state for hook in hooks.hooks_directory(str(repo.top)).hooks} == {"by hand"}
+    held.guard(repo)
+    assert "lefthook" in (repo.top / ".git" / "hooks" / "pre-commit").read_text()
+
+
 def test_it_runs_what_was_there_after_a_framework_renamed_it(tmp_path: Path, held: Held) -> None:
     """As `pre-commit install` does; and the guard is installed again."""
     repo = Repo.make(tmp_path / "shop")

@@ -23,6 +23,8 @@ KEPT = ".before-nexus"  # suffix of a hook that was there before
 MARK = re.compile(rb"#!/bin/sh\n# Set by `nexus guard install` \(sha256:([0-9a-f]{64})\)[^\n]*\n")
 MANAGERS = ("husky", "lefthook")  # programs that write their hooks over existing ones
 BY_HAND = "by hand"
+GUARDING = ("installed", BY_HAND)  # the states of a hook that runs the check
+UNCHANGED = " Nothing was changed."
 CHECK = Path(__file__).with_name("run.py")
 TIME_LIMIT_SECONDS = 30
 
@@ -75,7 +77,7 @@ def hooks_directory(repository: str) -> HooksDirectory:
             why = "" if found.own else found.leads
             why = why or next(filter(None, map(_obstacle, found.hooks)), "")
         except NexusError as error:
-            why = error.message
+            why = error.message.removesuffix(UNCHANGED)
         if why:
             left_out.append(f"{tree} is not guarded: {why.rstrip('.')}.")
         elif git_dir != home:
@@ -215,7 +217,8 @@ def install(repository: str, store: str, unreadable: str, flags: str) -> list[Pa
     wanted = {hook: script(hook.file.name, store, unreadable, flags) for hook in where.hooks if hook.state != BY_HAND}
     for hook in wanted:
         if why := _obstacle(hook):
-            raise _refused(f"{why}. {_by_hand(store, unreadable, flags)}" if _manager(hook) else why)
+            add = _by_hand(store, unreadable, flags, _manager(hook) or "")
+            raise _refused(f"{why}. {add}" if _manager(hook) else why)
     changed = {hook: content for hook, content in wanted.items() if hook.content != content}
     done: list[Hook] = []
     try:
@@ -232,9 +235,13 @@ def install(repository: str, store: str, unreadable: str, flags: str) -> list[Pa
     return [hook.file for hook in changed]
 
 
-def _by_hand(store: str, unreadable: str, flags: str) -> str:
+def _by_hand(store: str, unreadable: str, flags: str, manager: str = "") -> str:
     lines = "".join(f'\n  {name}: {command(name, store, unreadable, flags)} "$@"' for name in NAMES)
-    return f"Make this the last line of its own hooks:{lines}\nThen the guard is there"
+    if manager == "lefthook":
+        how = "Add these to its hooks in lefthook.yml, each as a job's `run`, that of pre-push with `use_stdin: true`"
+    else:
+        how = "Make this the last line of its own hooks"
+    return f"{how}:{lines}\nThen the guard is there"
 
 
 def _manager(hook: Hook) -> str | None:
@@ -317,4 +324,4 @@ def uninstall(repository: str) -> list[Path]:
 
 
 def _refused(why: str, partly: bool = False) -> NexusError:
-    return NexusError(Code.CONFIG_ERROR, f"{why}." + ("" if partly else " Nothing was changed."))
+    return NexusError(Code.CONFIG_ERROR, f"{why}." + ("" if partly else UNCHANGED))

@@ -14,7 +14,7 @@ from nexus.core.foreign_files import beginning
 POINTER = "gitdir: "
 LONGEST = 65_536  # bytes that are read of a file, wherever a link leads
 MERGING = "GITHEAD_"  # begins the variables by which `git merge` names what it merges, before it writes MERGE_HEAD
-RUNS_CHECK = b"guard/run.py"  # in every hook that runs the check
+LEFTHOOK = ("lefthook.yml", "lefthook.yaml", "lefthook-local.yml", ".lefthook.yml", ".lefthook.yaml")
 # Variables by which git names one repository, or changes its configuration for one command.
 OF_ONE = ("DIR", "WORK_TREE", "INDEX_FILE", "COMMON_DIR", "PREFIX", "NAMESPACE", "CONFIG_COUNT", "CONFIG_PARAMETERS")
 
@@ -69,12 +69,15 @@ class Repository(NamedTuple):
 
 
 def runs_check(hook: str) -> bool:
-    """Return whether a hook runs the check, or the one that husky runs for it, in the directory above."""
-    above, name = os.path.split(hook)
-    for file in (hook, os.path.join(os.path.dirname(above), name)):  # noqa: PTH120
-        if RUNS_CHECK in (beginning(file, LONGEST) or b""):
-            return True
-    return False
+    """Return whether a hook runs the check, or what it calls does: husky's hook in the directory above, or lefthook's
+    configuration."""
+    directory, name = os.path.split(hook)
+    above = os.path.dirname(directory)  # noqa: PTH120
+    files = [hook, os.path.join(above, name)]
+    if tree := main_tree(above):
+        files += [os.path.join(tree, each) for each in LEFTHOOK]
+    lines = (f"guard/run.py{end} {name} ".encode() for end in ("", "'"))  # the path may be quoted
+    return any(line in (beginning(file, LONGEST) or b"") for line in lines for file in files)
 
 
 def without_repository(environ: Mapping[str, str]) -> dict[str, str]:
