@@ -25,6 +25,7 @@ from nexus.reservations.guard import hooks as guard
 from nexus.reservations.management.commands.guard import hook_arguments
 from nexus_site import background
 from nexus_site.management.commands import setup
+from tests.git import git
 from tests.outside import program
 
 WRITTEN = Path(__file__).parents[1] / "hooks" / "clients"
@@ -236,6 +237,19 @@ def test_it_leaves_a_guard_that_was_there(home: Path, shop: Path) -> None:
     set_up(shop)
     ran(shop, "--undo", "--yes")
     assert (shop / ".git/hooks/pre-commit").exists()
+
+
+def test_it_leaves_the_guard_to_the_other_projects_of_the_repository(home: Path, shop: Path) -> None:
+    (shop / "pay").mkdir()
+    git(shop, "commit", "--allow-empty", "-qm", "first")
+    git(shop, "worktree", "add", "-q", str(shop.parent / "tree"))
+    places = [shop / "pay", shop.parent / "tree", shop]
+    for place in places:
+        set_up(place, "--client", "claude-code")
+    for place in places:
+        assert (shop / ".git/hooks/pre-commit").exists()
+        assert "Nothing of setup is left." in ran(place, "--undo", "--yes")[1]
+    assert not (shop / ".git/hooks/pre-commit").exists()
 
 
 def test_a_git_hook_that_it_cannot_keep_beside_stops_nothing_else(home: Path, shop: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import selectors
@@ -227,12 +228,13 @@ class Command(NexusCommand):
             self.stdout.write("Setup wrote nothing in this project that is still there.")
             return
         ends = bool(known.hub) and not setup_record.has_other_projects(home, root)
+        heir = _in_same_repository(home, root) if known.guard else None
         for change in changes.values():
             self.stdout.write(redact(change.diff))
         for file in kept:
             self.stdout.write(f"{_short(file, root)} stays: another project, or another home of Nexus, uses it.")
         steps = [f"Take back {_count(len(changes) - len(kept), 'file')}"]
-        steps += ["the commit guard"] if known.guard else []
+        steps += ["the commit guard"] if known.guard and heir is None else []
         steps += ["and end the hub"] if ends else []
         if not yes and not self.ask(f"{', '.join(steps)}?"):
             self.stdout.write("Nothing was changed.")
@@ -243,7 +245,10 @@ class Command(NexusCommand):
             else:
                 background.stop(home)
         known.hub = {}
-        if known.guard and not setup_record.is_of_another(known):
+        if heir is not None:
+            heir.guard = True
+            setup_record.save(home, heir)
+        elif known.guard and not setup_record.is_of_another(known):
             guard.uninstall(str(root))
         known.guard = False
         setup_record.save(home, known)
@@ -287,6 +292,18 @@ class Command(NexusCommand):
         holder = running(home)
         url = f"{local_url(holder.host, holder.port)}/admin/" if holder else "clients work without it, over stdio"
         yield CheckRow("hub", holder is not None if "hub" not in options["without"] else None, url)
+
+
+def _in_same_repository(home: Path, root: Path) -> setup_record.Record | None:
+    """Return what setup wrote for another project that has the same hooks: in another work tree, or directory."""
+    here = repository.find_repository(str(root))
+    for file in setup_record.paths(home):
+        with contextlib.suppress(NexusError):  # doctor names a record that cannot be read
+            other = setup_record.read(file)
+            there = repository.find_repository(other.project_root)
+            if here and there and other.project_root != str(root) and there.common == here.common:
+                return other
+    return None
 
 
 def _needs_start(home: Path, known: setup_record.Record, *, at_login: bool) -> bool:
