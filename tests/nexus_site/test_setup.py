@@ -239,6 +239,16 @@ def test_it_leaves_a_guard_that_was_there(home: Path, shop: Path) -> None:
     assert (shop / ".git/hooks/pre-commit").exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
+def test_it_says_as_git_does_that_a_repository_is_anothers(home: Path, shop: Path) -> None:
+    for path in (shop, shop / ".git"):
+        os.chown(path, 54321, 54321)
+    code, out, err = ran(shop, "--yes", "--without", "hub", "--client", "claude-code")
+    assert code == setup.LACKING
+    for said in (out, err):
+        assert f"git config --global --add safe.directory {shop}" in said
+
+
 def test_it_leaves_the_guard_to_the_other_projects_of_the_repository(home: Path, shop: Path) -> None:
     (shop / "pay").mkdir()
     git(shop, "commit", "--allow-empty", "-qm", "first")

@@ -19,7 +19,7 @@ from django.core.management.base import CommandParser
 
 from mcp_bridge.config import McpBridgeSettings
 from mcp_bridge.config import names as toolset_names
-from nexus.core.cli import CommandGroup, NexusCommand, add_project_root, table
+from nexus.core.cli import WIDEST, CommandGroup, NexusCommand, add_project_root, table
 from nexus.core.coding_clients import CLIENTS, HOOKED
 from nexus.core.config import CoreSettings, flag
 from nexus.core.files import Change
@@ -265,6 +265,9 @@ class Command(NexusCommand):
         marks = {True: "ok", False: "missing", None: "left out"}
         for line in table(("what", "state", "where"), [(row.what, marks[row.holds], row.detail) for row in rows]):
             self.stdout.write(line)
+        for row in rows:
+            if row.holds is False and len(row.detail) > WIDEST:  # the table shortens it
+                self.stdout.write(f"\n{row.what}: {row.detail}")
         self.stdout.write("")
         for client in chosen:
             known = CLIENTS[client]
