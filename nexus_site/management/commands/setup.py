@@ -22,7 +22,6 @@ from mcp_bridge.config import names as toolset_names
 from nexus.core.cli import WIDEST, CommandGroup, NexusCommand, add_project_root, table
 from nexus.core.coding_clients import CLIENTS, HOOKED
 from nexus.core.config import CoreSettings, flag
-from nexus.core.files import Change
 from nexus.core.instance import local_url, running
 from nexus.core.logs import redact
 from nexus.core.operations.errors import Code, NexusError
@@ -143,10 +142,10 @@ class Command(NexusCommand):
         known = setup_record.load(home, root)
         wanted = list(_pieces(root, chosen, options))
         changes, refused = setup_record.plan(wanted)
-        guarded = [] if "guard" in options["without"] else self._guard_changes(root)
+        guarded = [] if "guard" in options["without"] else self._lacking_hooks(root)
         starts = "hub" not in options["without"] and _needs_start(home, known, at_login=options["at_login"])
         self.stdout.write(f"Found: {', '.join(CLIENTS[name].title for name in chosen)}.\n")
-        for change in (*changes.values(), *guarded):
+        for change in changes.values():
             self.stdout.write(redact(change.diff))
         for piece, error in refused:
             self.stderr.write(f"[nexus] {error.message} Put this in yourself:\n{piece.paste}")
@@ -156,7 +155,7 @@ class Command(NexusCommand):
             *(["start the hub"] if starts else []),
         ]
         if steps and not options["yes"]:
-            shown = [f"  {_short(change.file, root)}" for change in (*changes.values(), *guarded)]
+            shown = [f"  {_short(file, root)}" for file in (*changes, *guarded)]
             self.stdout.write("\n".join(["", *shown]))
             if not self.ask(f"{', '.join(steps).capitalize()}?"):
                 self.stdout.write("Nothing was written.")
@@ -182,24 +181,17 @@ class Command(NexusCommand):
         known.guard = known.guard or all(hook.state != "installed" for hook in hooks)
         setup_record.save(home, known)
 
-    def _guard_changes(self, root: Path) -> list[Change]:
+    def _lacking_hooks(self, root: Path) -> list[Path]:
         """Return git's hooks that would be written; none, with the reason, where that is impossible."""
         try:
             where = guard.hooks_directory(str(root))
-            if not where.own:
-                if where.is_left_to_others:
-                    self.stderr.write("[nexus] The commit guard is left out: `nexus guard install` says how to add it.")
-                return []
-            wanted = {hook: guard.script(hook.file.name, *hook_arguments()) for hook in where.hooks}
         except NexusError as error:
             if repository.find_repository(str(root)):
                 self.stderr.write(f"[nexus] The commit guard is left out: {error.message}")
             return []
-        return [
-            Change(hook.file, _text_of(hook.content), _text_of(script))
-            for hook, script in wanted.items()
-            if hook.content != script and hook.state != guard.BY_HAND
-        ]
+        if where.is_left_to_others:
+            self.stderr.write("[nexus] The commit guard is left out: `nexus guard install` says how to add it.")
+        return [hook.file for hook in where.hooks if where.own and not _is_current(hook)]
 
     def _start(self, home: Path, known: setup_record.Record, port: int, *, at_login: bool) -> None:
         """Start the hub and record that. Raises CONFIG_ERROR, with no process and no unit left."""
@@ -383,17 +375,14 @@ def _ask(command: Sequence[str], root: Path) -> Any:
     raise TimeoutError("it does not answer")
 
 
-def _text_of(content: bytes | None) -> str | None:
-    return None if content is None else content.decode(errors="replace")
+def _is_current(hook: guard.Hook) -> bool:
+    return hook.state == guard.BY_HAND or hook.content == guard.script(hook.file.name, *hook_arguments())
 
 
 def _guard_row(root: Path, *, left_out: bool) -> CheckRow:
     try:
         where = guard.hooks_directory(str(root))
-        holds = all(
-            hook.state == guard.BY_HAND or hook.content == guard.script(hook.file.name, *hook_arguments())
-            for hook in where.hooks
-        )
+        holds = all(map(_is_current, where.hooks))
         detail = " ".join([_short(where.directory, root), *where.left_out])
         return CheckRow("commit guard", (holds and not where.left_out) or (None if left_out else False), detail)
     except NexusError as error:
