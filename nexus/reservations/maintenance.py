@@ -61,6 +61,7 @@ def _at_once(held: list[tuple[Any, ...]]) -> Iterator[tuple[tuple[Any, ...], tup
         above.append(row)
 
 
+NAMED = 3  # hooks in one finding
 ROOTS = """
     SELECT DISTINCT w.root_realpath FROM workspaces w JOIN file_reservations r ON r.workspace_id = w.workspace_id
     WHERE r.released_at IS NULL ORDER BY w.root_realpath
@@ -73,19 +74,21 @@ def _guards(examination: Any) -> Iterator[Finding]:
     for (root,) in roots:
         if not Path(root).is_dir() or find_repository(root) is None:
             continue
-        again = f"Run `nexus guard install --repo {shlex.quote(root)}`; `nexus guard status` shows more."
+        again = f"Run `nexus guard install --repo {shlex.quote(root)}`, which says what to do."
         try:
             where = hooks.hooks_directory(root)
-            lacking = [hook.file.name for hook in where.hooks if hook.state not in hooks.GUARDING]
-            if len(lacking) == len(where.hooks):
-                continue  # it was not installed
+            lacking = [str(hook.file) for hook in where.hooks if hook.state not in hooks.GUARDING]
         except NexusError as error:
             yield Finding(error.message.removesuffix(hooks.UNCHANGED), f"Mend that. {again}", note=True)
             continue
-        if lacking:
-            yield Finding(f"The guard lacks hooks in {root}: {', '.join(lacking)}.", again, note=True)
-        for why in where.left_out:
-            yield Finding(why, "The commit guard lets all commits there pass. Make git use its own hooks.", note=True)
+        if where.is_left_to_others and where.ours:
+            yield Finding(f"git does not run the guard's hooks in {root}: {where.leads}.", again, note=True)
+        elif len(lacking) < len(where.hooks):  # it was installed
+            if lacking:
+                more = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
+                yield Finding(f"The guard lacks {', '.join(lacking[:NAMED])}{more}.", again, note=True)
+            for why in where.left_out:
+                yield Finding(why, "All commits there pass the guard. Let git use its own hooks there.", note=True)
 
 
 CHECKS = (DoctorCheck("reservations of files", _reservations), DoctorCheck("commit guard", _guards))

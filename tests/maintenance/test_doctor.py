@@ -204,8 +204,14 @@ def test_it_finds_a_guard_that_git_does_not_run(home: Home, findings: Findings, 
     (shop / ".git" / "hooks" / "pre-merge-commit").unlink()
     [found] = findings()
     assert (found["check"], found["level"]) == ("commit guard", "note")
-    assert found["problem"] == f"The guard lacks hooks in {shop}: pre-merge-commit."
+    assert found["problem"] == f"The guard lacks {shop}/.git/hooks/pre-merge-commit."
     assert f"nexus guard install --repo {shop}" in found["advice"]
+    git(shop, "config", "core.hooksPath", ".husky/_")
+    (shop / ".git" / "hooks" / "post-commit").unlink()
+    [found] = findings()
+    assert found["problem"] == (
+        f"git does not run the guard's hooks in {shop}: core.hooksPath (local) leads to {shop}/.husky/_."
+    )
     git(shop, "config", "core.repositoryformatversion", "9")
     [found] = findings()
     assert "is in no git repository that can be used (Expected git repo version <= 1, found 9)." in found["problem"]

@@ -364,6 +364,12 @@ def test_it_says_where_the_hooks_are_instead(repo: Repo, held: Held, tmp_path: P
     assert f"({leads if leads == 'a link' else 'local'}) leads to {where.directory}, and" in refused.value.message
 
 
+def test_it_takes_out_its_own_hooks_where_git_looks_elsewhere_by_now(repo: Repo, held: Held) -> None:
+    repo.ok("config", "core.hooksPath", ".husky/_")
+    assert len(hooks.uninstall(str(repo.top))) == len(hooks.NAMES)
+    assert not (repo.top / ".git" / "hooks" / "pre-commit").exists()
+
+
 def test_a_directory_within_the_repository_is_the_repository(repo: Repo, held: Held) -> None:
     assert hooks.hooks_directory(str(repo.top / "src")) == hooks.hooks_directory(str(repo.top))
     repo.ok("config", "core.hooksPath", ".husky/_")

@@ -46,13 +46,22 @@ class HooksDirectory:
     directory: Path
     own: bool  # whether it is in the git directory, where nobody else's files are
     scope: str  # where `core.hooksPath` is set; empty where it is not
+    guards: Path  # the one in the git directory, where git does not look now if it is another
     submodules: tuple[HooksDirectory, ...] = ()
     left_out: tuple[str, ...] = ()  # the work trees and submodules that are not guarded, and why
 
     @property
     def hooks(self) -> list[Hook]:
-        """The hooks that are or would be ours. Raises CONFIG_ERROR where they cannot be read."""
+        """The hooks that are or should be the guard's. Raises CONFIG_ERROR where they cannot be read."""
         return [_look(each.directory / name) for each in (self, *self.submodules) for name in NAMES]
+
+    @property
+    def ours(self) -> list[Hook]:
+        """The hooks that we installed. Raises CONFIG_ERROR where they cannot be read."""
+        every = [_look(each.guards / name) for each in (self, *self.submodules) for name in NAMES]
+        return [
+            hook for hook in every if hook.state in ("installed", "edited") or (hook.content is None and hook.keeps)
+        ]
 
     @property
     def is_left_to_others(self) -> bool:
@@ -90,7 +99,7 @@ def _find_hooks(repository: str, home: Path) -> HooksDirectory:
     directory = Path(os.path.realpath(os.path.join(repository, _git(repository, "rev-parse", "--git-path", "hooks"))))
     own = directory.is_relative_to(home)
     scope = "" if own else _git(repository, "config", "--show-scope", "--get", "core.hooksPath", wrong=None)
-    return HooksDirectory(directory, own, scope.partition("\t")[0])
+    return HooksDirectory(directory, own, scope.partition("\t")[0], directory if own else home / "hooks")
 
 
 def _configured_trees(git_dir: Path) -> Iterator[tuple[Path, Path]]:
@@ -303,13 +312,12 @@ def uninstall(repository: str) -> list[Path]:
 
     Raises CONFIG_ERROR, with nothing changed, where a hook was changed by hand or cannot be written.
     """
-    hooks = hooks_directory(repository).hooks
-    for hook in hooks:
+    ours = hooks_directory(repository).ours
+    for hook in ours:
         if hook.state == "edited":
             raise _refused(
                 f"{hook.file} was changed by hand since it was installed. Look at it, delete it, and run this again"
             )
-    ours = [hook for hook in hooks if hook.state == "installed" or (hook.content is None and hook.keeps)]
     done: list[Hook] = []
     try:
         for hook in ours:
