@@ -247,9 +247,13 @@ def test_it_sees_files_whose_names_are_no_text(repo: Repo, held: Held) -> None:
     odd = os.fsencode(repo.top) + b"/odd"
     Path(os.fsdecode(odd)).mkdir()
     Path(os.fsdecode(odd + b"/\xff.py")).touch()
+    for name in (b"\xff\xfe/x.py", b"y.\xffy"):
+        Path(os.fsdecode(odd + b"/" + name)).parent.mkdir(exist_ok=True)
+        Path(os.fsdecode(odd + b"/" + name)).touch()
     ben = repo.of("ben")
     ben.ok("add", "-A")
-    assert '"odd/\\udcff.py"' in refused(ben)
+    said = refused(ben)
+    assert all(f'"odd/{name}"' in said for name in ("\\udcff.py", "y.\\udcffy", "\\udcff\\udcfe/x.py"))
 
 
 @given(st.text(st.characters(codec=None), max_size=300))

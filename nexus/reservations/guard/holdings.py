@@ -89,13 +89,19 @@ class ReservationStore:
             return []
         sql, values = HOLDINGS, [workspace_id, *self._moments]
         if len(names) * (patterns.PLACE_PARTS + 1) <= FEW:
-            for column, wanted in (
+            for column, keys in (
                 ("place", {place for name in names for place in patterns.prefix_keys(name)}),
                 ("extension", {"", *map(patterns.ending, names)}),
             ):
+                wanted = list(filter(_is_text, keys))
                 sql += f"AND r.{column} IN ({', '.join('?' * len(wanted))})\n"
                 values += wanted
         return list(self._query(sql, values))
+
+
+def _is_text(key: str) -> bool:
+    """Return whether the store can hold it: no reservation has the name of a file that is no UTF-8."""
+    return key == key.encode(errors="ignore").decode()
 
 
 @contextmanager
