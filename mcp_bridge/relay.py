@@ -112,7 +112,7 @@ def _warn(text: str) -> None:
 
 def serves_itself() -> bool:
     """Return whether this process must not look for a hub."""
-    return os.environ.get(STANDALONE, "").lower() in TRUE or "DJANGO_SETTINGS_MODULE" in os.environ
+    return os.environ.get(STANDALONE, "").lower() in TRUE
 
 
 def hello_of(resolved: Resolved, apps: list[str]) -> dict[str, Any]:

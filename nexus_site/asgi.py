@@ -14,10 +14,13 @@ import django
 from django.conf import settings
 from starlette.responses import Response
 
+from nexus.core import surroundings
 from nexus.core.config import CoreSettings
 from nexus.core.instance import secret_key
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "nexus_site.settings")
+if not settings.configured:  # by `serve`; another server imports this module
+    surroundings.settle()
+    os.environ["DJANGO_SETTINGS_MODULE"] = "nexus_site.settings"
 django.setup()
 settings.SECRET_KEY = secret_key(CoreSettings.current().home)
 own = hashlib.sha256(settings.SECRET_KEY.encode()).hexdigest()[:8]  # a browser sends cookies to every port of a host

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import os
 import sys
@@ -13,6 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from nexus.core import surroundings
 from nexus.core.config import TABLE, Resolved, flag, parse, resolve, retired
 from nexus.core.operations.errors import Code, NexusError
 from nexus_site import ending
@@ -39,6 +41,7 @@ ENDS: dict[str, tuple[BaseException, BaseException]] = {  # at SIGINT and at SIG
     "serve": (SystemExit(0), SystemExit(0)),
     "demo": (KeyboardInterrupt(), SystemExit(TERMINATED)),
 }
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)  # errors of a stream that leads to a file
 WHOLE = {"serve", "demo", "operators", "migrate_store"}  # our commands that need pages, or the accounts of operators
 
 LOGGING = {
@@ -133,11 +136,12 @@ def is_lean(command: str) -> bool:
 def choose_settings(command: str) -> None:
     """Set the Django settings module that `command` needs."""
     settings = "nexus_site.settings_agent" if is_lean(command) else "nexus_site.settings"
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", settings)
+    os.environ["DJANGO_SETTINGS_MODULE"] = settings  # whatever another Django project has there
 
 
 def main(argv: list[str] | None = None) -> None:
     """Run one command. Exit code 1 with `CONFIG_ERROR` on stderr when the configuration is invalid, 130 at Ctrl-C."""
+    surroundings.settle()
     words = list(sys.argv if argv is None else argv)
     if words[1:2] and words[1] in ENDS:
         ending.end_at_signals(*ENDS[words[1]])
@@ -154,15 +158,21 @@ def main(argv: list[str] | None = None) -> None:
     except BrokenPipeError:  # the reader has closed the pipe, such as `| head`
         _stop_writing()
         sys.exit(1)
+    except OSError as error:
+        if error.errno not in UNWRITABLE or error.filename is not None:
+            raise
+        _stop_writing()
+        sys.exit(f"[nexus] The output could not be written: {error.strerror}.")
 
 
 def _stop_writing() -> None:
-    """Discard what is still buffered for a closed pipe: Python writes it at exit, and would report an error."""
+    """Discard what is still buffered for a stream that takes nothing more: Python writes it at exit, and would report
+    an error."""
     null = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BrokenPipeError:
+        except OSError:
             os.dup2(null, stream.fileno())
 
 

@@ -45,8 +45,7 @@ def server_of(arguments: Sequence[str], environ: Mapping[str, str], program: Pat
     if program != PROGRAM:
         return LIBRARIES
     lean = is_lean("".join(arguments[:1]).replace("-", "_"))
-    own = "nexus_site.settings_agent" if lean else "nexus_site.settings"
-    return LOADED.get(environ.get("DJANGO_SETTINGS_MODULE", own), LIBRARIES)
+    return LOADED["nexus_site.settings_agent" if lean else "nexus_site.settings"]
 
 
 class Process:

@@ -5,6 +5,8 @@ import sys
 
 sys.path.append(os.path.abspath(os.path.join(__file__, "../../../..")))  # noqa: PTH100
 
+from nexus.core import surroundings
 from nexus.reservations.guard.check import main
 
+surroundings.open_streams()
 sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,161 @@
+"""Where Nexus is started: the variables, streams, home and umask that a person, a client or a container gives it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nexus.core import surroundings
+from tests import warm
+from tests.acceptance.hub import ROOT, START_SECONDS
+from tests.acceptance.processes import environment
+
+HOOKED = '{"hook_event_name": "SessionStart", "cwd": "/"}'
+INITIALIZE = (
+    '{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18", '
+    '"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}}\n'
+)
+
+
+def started(
+    home: Path, *command: str, how: str = "", text: str = "", **environ: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a new Python; `how` are the shell's words for its streams."""
+    line = f'exec "$@" {how}'
+    return subprocess.run(
+        ["sh", "-c", line, "sh", sys.executable, "manage.py", *command],
+        cwd=ROOT,
+        env=environment(home, **environ),
+        input=text,
+        text=True,
+        capture_output=True,
+        timeout=START_SECONDS,
+        check=False,
+    )
+
+
+# Another Django project's variable
+
+
+@pytest.mark.usefixtures("starts_processes")
+@pytest.mark.parametrize(
+    ("command", "text", "said"),
+    [
+        (["agents", "create", "ann"], "", "nxs_"),
+        (["status"], "", "handoffs"),
+        (["doctor"], "", "There is no store"),
+        (["runmcp"], INITIALIZE, '"serverInfo"'),
+        (["setup", "--check", "--client", "codex"], "", "Nexus answers"),
+        (["check"], "", "no issues"),  # Django's own
+    ],
+    ids=lambda each: each[0] if isinstance(each, list) else "",
+)
+def test_another_projects_settings_module_is_not_ours(tmp_path: Path, command: list[str], text: str, said: str) -> None:
+    done = warm.run(
+        command,
+        environment(tmp_path / "home", DJANGO_SETTINGS_MODULE="shop.settings"),
+        given=text,
+        timeout=START_SECONDS,
+    )
+    assert said in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_nor_is_one_that_is_on_the_path(tmp_path: Path) -> None:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "settings.py").write_text("raise SystemExit('the shop')")
+    variables = {"DJANGO_SETTINGS_MODULE": "shop.settings", "PYTHONPATH": str(tmp_path)}
+    assert started(tmp_path / "home", "agents", "list", **variables).stdout == "none\n"
+    application = "from nexus_site.asgi import application; print(application)"
+    done = subprocess.run(
+        [sys.executable, "-c", application],
+        cwd=ROOT,
+        env=environment(tmp_path / "home", **variables),
+        capture_output=True,
+    )
+    assert (done.returncode, b"the shop" in done.stderr) == (0, False), done.stderr
+
+
+# Streams
+
+
+@pytest.mark.usefixtures("starts_processes")
+@pytest.mark.parametrize("how", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_as_an_empty_one(tmp_path: Path, how: str) -> None:
+    done = started(tmp_path / "home", "agents", "list", how=how)
+    assert (done.returncode, done.stderr) == (3, "")
+    done = started(tmp_path / "home", "hook", "--client", "codex", how=how, text=HOOKED)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list((tmp_path / "home" / "hooks").glob("*.fault.json")) == []
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    done = started(tmp_path / "home", "agents", "list", how=">/dev/full")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "[nexus] The output could not be written: No space left on device.\n",
+    )
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:
+    ascii = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "ascii"}
+    assert started(tmp_path / "home", "agents", "create", "Zoë").returncode == 0
+    assert "Zo\\xeb" in started(tmp_path / "home", "agents", "list", **ascii).stdout
+
+
+# The home of the user
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Settle with these variables in place of this process's."""
+    before = os.umask(0o022)
+
+    def settle(**variables: str) -> dict[str, str]:
+        for name in ("HOME", *surroundings.CERTIFICATES):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        surroundings.settle()
+        return dict(os.environ)
+
+    yield settle
+    os.umask(before)
+
+
+@pytest.mark.parametrize("variables", [{}, {"HOME": ""}, {"HOME": "somewhere"}], ids=str)
+def test_a_home_that_is_none_is_the_users(settled: Any, variables: dict[str, str]) -> None:
+    settled(**variables)
+    assert Path.home() == Path(pwd.getpwuid(os.getuid()).pw_dir)
+
+
+def test_a_user_that_the_system_does_not_know_has_the_home_of_containers(
+    settled: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(uid: int) -> Any:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    settled()
+    assert Path.home() == Path("/")
+
+
+def test_a_home_is_taken_as_it_is(settled: Any) -> None:
+    assert settled(HOME="/nowhere")["HOME"] == "/nowhere"
+
+
+@pytest.mark.parametrize(("mask", "left"), [(0o777, 0o077), (0o277, 0o077), (0o022, 0o022), (0o002, 0o002)])
+def test_a_file_is_for_its_owner_to_use_at_least(settled: Any, mask: int, left: int) -> None:
+    os.umask(mask)
+    settled()
+    assert os.umask(0o022) == left
