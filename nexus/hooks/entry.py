@@ -8,10 +8,12 @@ store is on a server, it asks the hub of the home, or a Django process that it s
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from nexus.core.coding_clients import STOP
 from nexus.core.harness_events import HANDLERS, NOTHING, HookAnswer, HookEvent
@@ -22,6 +24,7 @@ from nexus.hooks.harness import Ask, HookCall
 ACTIONS = ("install", "uninstall", "signal-file", "-h", "--help")  # the subcommands for people
 BUSY_TIMEOUT_MS = "500"  # a harness waits for its hook
 TIME_LIMIT_SECONDS = 5  # then the hook gives up, before the harness does
+PIECE = 65_536  # bytes that are read at once
 
 Configure = Callable[[], tuple[Any, Sequence[str]]]
 
@@ -38,24 +41,38 @@ def main(configure: Configure, ask: Ask) -> None:
     try:
         with time_limit(TIME_LIMIT_SECONDS):
             settings, arguments = configure()
-            text = "" if sys.stdin.isatty() else sys.stdin.read()
+            text = "" if sys.stdin.isatty() else read_input(sys.stdin.buffer)
             call = harness.parse_call(arguments, os.environ, text)
             sys.stdout.write(respond(settings, call, ask))
             sys.stdout.flush()
     except Exception as error:
-        _complain(error, settings, call)
+        _complain(error, settings, call or harness.caller(sys.argv[2:], os.environ))
 
 
-def _complain(error: Exception, settings: Any, call: HookCall | None) -> None:
-    """Print an error on stderr, which most harnesses hide, and store it for the operator's pages."""
+def read_input(stream: BinaryIO) -> str:
+    """Return the input up to its end, or one whole JSON value: a client may keep the pipe open. Raises ValueError for
+    what is no UTF-8."""
+    data = b""
+    while piece := stream.read1(PIECE):  # type: ignore[attr-defined]  # a pipe's reader has it
+        data += piece
+        if piece.rstrip().endswith(b"}"):
+            with contextlib.suppress(ValueError, RecursionError):
+                json.loads(data)
+                break
+    return data.decode("utf-8-sig")
+
+
+def _complain(error: Exception, settings: Any, call: HookCall) -> None:
+    """Print an error on stderr, which most harnesses hide, and store it for the operator's pages and `nexus doctor`:
+    in the home, or the usual one where the settings cannot be read."""
+    from nexus.hooks import hook_state  # not imported where nothing fails
+
     said = " ".join(str(error).split())[:300] or type(error).__name__
     with contextlib.suppress(OSError):
         sys.stderr.write(f"[nexus] hook: {said}\n")
-    if call is not None:
-        from nexus.hooks import hook_state  # not imported where nothing fails
-
-        with contextlib.suppress(OSError):
-            hook_state.record_fault(settings.home, call.agent_id, call.root, said)
+    home = Path(os.environ.get("NEXUS_HOME") or "~/.nexus").expanduser() if settings is None else settings.home
+    with contextlib.suppress(OSError):
+        hook_state.record_fault(home, call.agent_id, call.root, said)
 
 
 def respond(settings: Any, call: HookCall, ask: Ask) -> str:

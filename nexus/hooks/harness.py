@@ -154,8 +154,21 @@ def parse_call(arguments: Sequence[str], environ: Mapping[str, str], text: str) 
     """Parse a call. Raises ValueError for an unknown option, or input that is not a JSON object."""
     parser = _Parser(add_help=False, allow_abbrev=False)
     add_options(parser)
-    given = parser.parse_args(arguments)
-    payload = _object(text) if text.strip() else {}
+    return _call(parser.parse_args(arguments), environ, _object(text) if text.strip() else {})
+
+
+def caller(arguments: Sequence[str], environ: Mapping[str, str]) -> HookCall:
+    """Return whose call it is, as far as its arguments and variables say: for one that could not be read."""
+    parser = _Parser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    add_options(parser)
+    try:
+        given, _ = parser.parse_known_args(arguments)
+    except (ValueError, argparse.ArgumentError):
+        given = parser.parse_args([])
+    return _call(given, environ, {})
+
+
+def _call(given: argparse.Namespace, environ: Mapping[str, str], payload: dict[str, Any]) -> HookCall:
     name = payload.get("hook_event_name")
     client = given.client or _client(name)
     own_names = dict(zip(HARNESSES[client].names, EVENTS, strict=True))

@@ -54,6 +54,7 @@ class Fault(NamedTuple):
     error: str
     at: float  # unix time
     refused: str = ""  # the commit or push that a hook of git refused for it
+    passed: str = ""  # the one that it did not check
 
 
 def hook_id(agent_id: str, root: str) -> str:
@@ -116,13 +117,23 @@ def save(home: Path, call: HookCall, memory: HookMemory) -> None:
 
 FAULT, DISMISSED = "fault.json", "dismissed"
 FAULT_SECONDS = 300  # that a failure is shown at least, however soon the hook works again
+MOST_FAULTS = 500  # that are kept
 
 
-def record_fault(home: Path, agent_id: str, root: str, error: str, refused: str = "") -> None:
-    """Store a failure of an agent's hook, for the operator's pages; or of git's, which `refused` a commit or a push."""
-    name = hook_id(f"{agent_id}\0{refused}" if refused else agent_id, root)
-    about = {"agent_id": agent_id, "project_root": root, "error": error, "at": time.time(), "refused": refused}
-    _save(home / "hooks" / f"{name}.{FAULT}", about)
+def record_fault(home: Path, agent_id: str, root: str, error: str, refused: str = "", passed: str = "") -> None:
+    """Store a failure of an agent's hook, for the operator's pages and `nexus doctor`; or of git's, which `refused` a
+    commit or a push, or let it pass."""
+    verb = refused or passed
+    name = hook_id(f"{agent_id}\0{verb}" if verb else agent_id, root)
+    about = {"agent_id": agent_id, "project_root": root, "error": error, "at": time.time()}
+    _save(home / "hooks" / f"{name}.{FAULT}", {**about, "refused": refused, "passed": passed})
+    for old in _fault_files(home)[MOST_FAULTS:]:
+        old.unlink(missing_ok=True)
+
+
+def _fault_files(home: Path) -> list[Path]:
+    """Return the files of failures, the latest first."""
+    return sorted((home / "hooks").glob(f"*.{FAULT}"), key=lambda file: _modified(file) or 0.0, reverse=True)
 
 
 def clear_fault(home: Path, call: HookCall) -> None:
@@ -133,15 +144,12 @@ def clear_fault(home: Path, call: HookCall) -> None:
             file.unlink()
 
 
-def faults(home: Path, most: int) -> Iterator[Fault]:
-    """Yield the newest stored failures, latest first; the others are not read."""
-    import heapq  # which no hook needs
-
-    files = (home / "hooks").glob(f"*.{FAULT}")
-    for file in heapq.nlargest(most, files, key=lambda file: _modified(file) or 0.0):
+def faults(home: Path) -> Iterator[Fault]:
+    """Yield the stored failures, latest first."""
+    for file in _fault_files(home)[:MOST_FAULTS]:
         with contextlib.suppress(TypeError, ValueError):
             found = Fault(file.name.removesuffix(f".{FAULT}"), **_load(file))
-            texts = (*found[:4], found.refused)
+            texts = (*found[:4], found.refused, found.passed)
             if all(isinstance(each, str) for each in texts) and 0 < found.at < time.time() + FAULT_SECONDS:
                 yield found
 

@@ -1,8 +1,7 @@
 """Hooks of clients on this machine that fail, or that do not run although `nexus setup` installed them.
 
-A hook that fails, and the guard where it refuses what it cannot check, leave a file in the home
-(`nexus.hooks.hook_state`). One that the client refuses leaves nothing: its agent acts, and the files of the hook stay
-old.
+A hook that fails, and the guard where it cannot check, leave a file in the home (`nexus.hooks.hook_state`). One that
+the client refuses leaves nothing: its agent acts, and the files of the hook stay old.
 """
 
 from __future__ import annotations
@@ -54,10 +53,13 @@ def dismiss(hook_id: str) -> HookProblem:
 
 
 def _failing(home: Path) -> Iterator[HookProblem]:
-    for fault in hook_state.faults(home, MOST):
+    for fault in hook_state.faults(home):
         if fault.refused:
             title = f"A {fault.refused} of {fault.agent_id or 'a person'} was refused without a check"
             then = f"so git's hook in {fault.project_root} refuses everything (guard_unreadable is closed)"
+        elif fault.passed:
+            title = f"A {fault.passed} of {fault.agent_id or 'a person'} was not checked"
+            then = f"so git's hook in {fault.project_root} let it pass (guard_unreadable is open)"
         else:
             title = f"The hook of {fault.agent_id} fails"
             then = "until it works, no mail is announced to this agent"

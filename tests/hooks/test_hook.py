@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -24,6 +24,7 @@ from django.db import connection
 from coordination.models import Session
 from nexus.core.coding_clients import PROMPT, SESSION_START, STOP
 from nexus.core.operations import dispatch
+from nexus.core.operations.errors import Code, NexusError
 from nexus.hooks import entry, hook_state, signal_files, store_queries
 from nexus.hooks import harness as dialects
 from nexus.hooks.harness import HookCall
@@ -80,7 +81,7 @@ def stamp_unchanged(nexus: Any, call: HookCall) -> None:
 
 def called(nexus: Any, monkeypatch: pytest.MonkeyPatch, text: str, *arguments: str) -> None:
     """A harness calls the hook."""
-    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     entry.main(lambda: (nexus, ["--agent-id", "builder", *arguments]), must_not_start)
 
 
@@ -99,6 +100,50 @@ def test_it_says_one_line_at_most_on_input_it_cannot_use(
     called(settings.NEXUS.replaced(home=tmp_path / "home"), monkeypatch, text, *planning)
     said = capsys.readouterr()
     assert (said.out, said.err.count("\n") <= 1, "Traceback" in said.err) == ("", True, False)
+
+
+@pytest.fixture
+def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """The end to write of standard input, which stays open."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        yield writing
+    os.close(writing)
+
+
+@pytest.mark.parametrize("pieces", [(ASKED,), (ASKED[:9], ASKED[9:]), (ASKED, "\n"), ("\ufeff" + ASKED,)], ids=range(4))
+def test_one_whole_value_is_enough_of_an_input_that_stays_open(pipe: int, pieces: tuple[str, ...]) -> None:
+    for piece in pieces:
+        os.write(pipe, piece.encode())
+    assert json.loads(entry.read_input(sys.stdin.buffer)) == json.loads(ASKED)
+
+
+@pytest.mark.parametrize("text", ["", '{"hook_event_name": '], ids=["nothing", "the beginning"])
+def test_an_input_that_does_not_end_is_on_record(
+    tmp_path: Path, pipe: int, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, project = tmp_path / "home", tmp_path / "shop"
+    monkeypatch.setattr(entry, "TIME_LIMIT_SECONDS", 0.2)
+    monkeypatch.setattr("sys.argv", ["nexus", "hook", "--client", "codex", "--unknown", "--agent", "builder"])
+    monkeypatch.setenv("CLAUDE_PROJECT_DIR", str(project))
+    os.write(pipe, text.encode())
+    entry.main(lambda: (settings.NEXUS.replaced(home=home), ["--agent-id", "builder"]), must_not_start)
+    assert capsys.readouterr().out == ""
+    [fault] = hook_state.faults(home)
+    assert (fault.agent_id, fault.project_root) == ("builder", str(project))
+    assert fault.error == "no answer within 0.2 s"
+
+
+def test_a_setting_that_cannot_be_read_is_on_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def configure() -> Any:
+        raise NexusError(Code.CONFIG_ERROR, "NEXUS_TRUST_MODE: use one of open, closed.")
+
+    monkeypatch.setenv("NEXUS_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("sys.argv", ["nexus", "hook", "--client"])
+    entry.main(configure, must_not_start)
+    [fault] = hook_state.faults(tmp_path / "home")
+    assert fault.error.startswith("NEXUS_TRUST_MODE")
 
 
 @pytest.mark.sqlite

@@ -50,7 +50,7 @@ def shown(workspace: Any = None) -> list[str]:
 def called(project: str, ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client calls the hook."""
     asked = json.dumps({"hook_event_name": "UserPromptSubmit", "cwd": project})
-    monkeypatch.setattr(sys, "stdin", io.StringIO(asked))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(asked.encode())))
     entry.main(lambda: (settings.NEXUS, ["--client", "codex"]), ask)
 
 
@@ -96,10 +96,10 @@ def test_a_hook_that_its_client_does_not_run_is_shown(
     assert shown() == []
 
 
-def test_of_many_failures_it_shows_the_newest(
+def test_of_many_failures_it_keeps_and_shows_the_newest(
     home: Path, db: None, project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(problems, "MOST", 3)
+    monkeypatch.setattr(hook_state, "MOST_FAULTS", 3)
     (home / "hooks").mkdir()
     begun = int(now().timestamp()) - 100
     for number in (5, 2, 7, 1, 6, 3, 0, 4):
@@ -108,6 +108,8 @@ def test_of_many_failures_it_shows_the_newest(
         file.write_text(json.dumps(about))
         os.utime(file, (begun + number,) * 2)
     assert shown() == [f"The hook of agent-{number} fails" for number in (7, 6, 5)]
+    hook_state.record_fault(home, "ben", project, "It fails")
+    assert len(list((home / "hooks").iterdir())) == 3
 
 
 @pytest.mark.parametrize(
@@ -123,6 +125,13 @@ def test_it_reads_what_is_no_record(home: Path, db: None, project: str, text: st
         (home / place).mkdir()
         (home / place / name).write_text(text)
     assert shown() == []
+
+
+def test_what_the_guard_let_pass_without_a_check_is_shown(home: Path, db: None) -> None:
+    hook_state.record_fault(home, "ben", "/work/shop", "The store is away", passed="commit")
+    assert shown() == ["A commit of ben was not checked"]
+    [problem] = problems.list_problems()
+    assert problem.advice == "The store is away – so git's hook in /work/shop let it pass (guard_unreadable is open)"
 
 
 def test_what_the_guard_refused_without_a_check_is_shown_until_it_is_dismissed(

@@ -61,8 +61,8 @@ def main(arguments: Sequence[str]) -> int:
     except (Unreadable, OSError) as error:  # includes TimeoutError
         why, closed = " ".join(str(error).split()), unreadable == "closed"
         words.say(words.unanswered(why, closed=closed, verb=verb))
-        if closed and is_hook:
-            _record_unchecked(verb, flags, why)
+        if is_hook:
+            _record_unchecked(verb, flags, why, closed=closed)
         return REFUSED if closed else 0
     if not conflicts:
         return 0
@@ -271,8 +271,9 @@ def _record_refusal(
         words.say(words.unseen(why))
 
 
-def _record_unchecked(verb: str, flags: str, why: str) -> None:
-    """Let the operators see a refusal without a check, by a file in the home: the store cannot take it."""
+def _record_unchecked(verb: str, flags: str, why: str, *, closed: bool) -> None:
+    """Let the operators see what was refused, or passed, without a check, by a file in the home: the store cannot take
+    it."""
     from pathlib import Path
 
     from nexus.hooks import hook_state
@@ -280,7 +281,8 @@ def _record_unchecked(verb: str, flags: str, why: str) -> None:
     home, root = _home(flags), os.path.realpath(os.curdir)
     try:
         agent_id = _agents(os.environ, home, [root])[0]
-        hook_state.record_fault(Path(home), _text(agent_id or ""), _text(root), _text(why)[:300], verb)
+        what = {"refused": verb} if closed else {"passed": verb}
+        hook_state.record_fault(Path(home), _text(agent_id or ""), _text(root), _text(why)[:300], **what)
     except KeyboardInterrupt:
         return
     except OSError as error:

@@ -97,8 +97,8 @@ def unrecorded(verb: str, said: str) -> str:
 
 
 def unseen(said: str) -> str:
-    """Return the message that a refusal could not be recorded."""
-    return f"{MARK} operators do not see this refusal: {' '.join(said.split())[-300:]}\n"
+    """Return the message that it could not be recorded what the guard did."""
+    return f"{MARK} operators do not see this: {' '.join(said.split())[-300:]}\n"
 
 
 def overridden(verb: str, conflicts: Sequence[HeldFile]) -> str:
