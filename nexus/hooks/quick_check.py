@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from coordination.paths import workspace_id_of
 from coordination.routing import Profile, can_see, capability_set, is_eligible, next_opening, stored_target, tag_set
+from nexus.core import read_only
 from nexus.core.harness_events import HOOK_QUERIES
 from nexus.core.sqlite import connect
 
@@ -74,7 +75,10 @@ def glance(database: Path, *, agent_id: str, root: str, busy_ms: int, owing: boo
     now = datetime.now(UTC)
     workspace = workspace_id_of(root)
     values = {"agent": agent_id, "workspace": workspace, "now": now.strftime("%Y-%m-%d %H:%M:%S.%f")}
-    with closing(connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=busy_ms / 1000)) as store:
+    with (
+        read_only.address(str(database)) as url,
+        closing(connect(url, uri=True, timeout=busy_ms / 1000)) as store,
+    ):
         if not NEEDED.issubset(row[0] for row in store.execute(THERE)):
             return PendingWork(set(), float("inf"))  # another process is creating the store
         waiting = {row[0] for row in store.execute(MESSAGES, values)}

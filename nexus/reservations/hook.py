@@ -24,9 +24,6 @@ def handle(what: HookEvent) -> HookAnswer:
     """Warn of an edit of what another agent holds, or refuse it; refuse a commit of it that git's hooks would not see.
     Raises Unreadable."""
     if what.event in STARTS:
-        from nexus.hooks import client_processes  # most events do not need it
-
-        client_processes.note(what.settings.home, os.getpid(), what.caller)
         if file := os.environ.get(ENVIRONMENT):
             import shlex
 
@@ -34,6 +31,9 @@ def handle(what: HookEvent) -> HookAnswer:
                 exports.write(
                     f"export NEXUS_AGENT_ID={shlex.quote(what.caller)}\n"
                 )  # so that git's hooks know the agent
+        from nexus.hooks import client_processes  # most events do not need it
+
+        client_processes.note(what.settings.home, os.getpid(), what.caller)  # fails in a read-only home
     if what.event is not HarnessEvent.PRE_TOOL_USE:
         return NOTHING
     if what.command and what.client in TOOLS and what.tool == TOOLS[what.client].shell:

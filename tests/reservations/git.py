@@ -30,6 +30,8 @@ EVERYBODY = json.dumps([{"agent_id": agent_id} for agent_id in ("ann", "ben", "c
 class Repo:
     """A work tree; `git` runs in it as the person or agent that `environ` says."""
 
+    begun_by: tuple[str, ...] = ()  # the words of a program that starts git
+
     def __init__(self, top: Path, **environ: str) -> None:
         self.top, self.environ = top, environ
 
@@ -61,7 +63,7 @@ class Repo:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "NEXUS_"))}
         alone = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull, "GIT_EDITOR": "true"}
         return subprocess.run(
-            ["git", *arguments],
+            [*self.begun_by, "git", *arguments],
             cwd=self.top,
             env={**clean, **alone, **self.environ, **environ},
             capture_output=True,

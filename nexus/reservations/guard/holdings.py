@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from nexus.core import read_only
 from nexus.reservations import patterns
 
 if TYPE_CHECKING:
@@ -114,12 +115,14 @@ def opened(store: str) -> Iterator[ReservationStore]:
 @contextmanager
 def _of_file(path: str) -> Iterator[ReservationStore]:
     try:
-        url = f"file:{path.replace('%', '%25').replace('?', '%3f').replace('#', '%23')}?mode=ro"
-        with closing(sqlite3.connect(url, uri=True, timeout=BUSY_SECONDS)) as connection:
+        with (
+            read_only.address(path) as url,
+            closing(sqlite3.connect(url, uri=True, timeout=BUSY_SECONDS)) as connection,
+        ):
             seconds, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
             moment = f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(seconds))}.{nanoseconds // 1000:06}"
             yield ReservationStore(connection.execute, moment)
-    except (sqlite3.Error, UnicodeError) as error:
+    except (sqlite3.Error, UnicodeError, OSError) as error:
         raise Unreadable(f"{path} cannot be read: {error}") from None
 
 
