@@ -38,9 +38,9 @@ class HookProblem(NamedTuple):
 def list_problems() -> list[HookProblem]:
     """Return the problems that nobody has dismissed, the latest first."""
     home = CoreSettings.current().home
-    found = {each.hook_id: each for each in (*_silent(home), *_failing(home))}
-    shown = [each for each in found.values() if not _is_dismissed(home, each)]
-    return sorted(shown, key=lambda each: each.since, reverse=True)
+    silent = (each for each in _silent(home) if not _is_dismissed(home, each))
+    found = {each.hook_id: each for each in (*silent, *failing(home))}
+    return sorted(found.values(), key=lambda each: each.since, reverse=True)
 
 
 def dismiss(hook_id: str) -> HookProblem:
@@ -52,7 +52,8 @@ def dismiss(hook_id: str) -> HookProblem:
     return problem
 
 
-def _failing(home: Path) -> Iterator[HookProblem]:
+def failing(home: Path) -> Iterator[HookProblem]:
+    """Yield the failures on record that nobody has dismissed, the latest first."""
     for fault in hook_state.faults(home):
         if fault.refused:
             title = f"A {fault.refused} of {fault.agent_id or 'a person'} was refused without a check"
@@ -63,14 +64,12 @@ def _failing(home: Path) -> Iterator[HookProblem]:
         else:
             title = f"The hook of {fault.agent_id} fails"
             then = "until it works, no mail is announced to this agent"
-        yield HookProblem(
-            fault.hook_id,
-            fault.agent_id,
-            fault.project_root,
-            title,
-            f"{fault.error} – {then}",
-            datetime.fromtimestamp(fault.at, UTC),
+        since = datetime.fromtimestamp(fault.at, UTC)
+        problem = HookProblem(
+            fault.hook_id, fault.agent_id, fault.project_root, title, f"{fault.error} – {then}", since
         )
+        if not _is_dismissed(home, problem):
+            yield problem
 
 
 def _silent(home: Path) -> Iterator[HookProblem]:

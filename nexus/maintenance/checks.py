@@ -14,12 +14,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from django.apps import apps
 from django.db import connection
 from django.db.models import Field
 
-from nexus.core import instance
+from nexus.core import instance, outward
 from nexus.core.apps import nexus_apps, own_labels
 from nexus.core.contributions import Finding
 from nexus.core.database.migrations import (
@@ -31,6 +32,8 @@ from nexus.core.database.migrations import (
 from nexus.core.database.sqlite.errors import HEADER, beside, first_bytes, log_is_missing
 from nexus.core.files import network_kind
 from nexus.core.operations.errors import NexusError
+from nexus.core.processes import CODE
+from nexus.hooks import problems
 from nexus.maintenance import store_file
 from nexus.maintenance.backup import checked
 from nexus.maintenance.check_inputs import Examination, FileExamination, Home
@@ -46,6 +49,7 @@ def permissions(home: Home) -> Iterator[Finding]:
     directories = [home.path, home.path / "backups"]  # the home's mode protects other directories
     files = {path for directory in directories for path in directory.glob("*") if path.is_file()}
     files |= {home.database, *(beside(home.database, suffix) for suffix in ("-wal", "-shm"))}
+    locked = [path for path in directories if not os.access(path, os.W_OK)]  # then nothing in it can be written
     for path in sorted(path for path in {*directories, *files} if path.exists() and not path.is_symlink()):
         status = path.stat()
         if status.st_mode & OTHERS:
@@ -61,11 +65,54 @@ def permissions(home: Home) -> Iterator[Finding]:
                 f"{path} belongs to another user (uid {status.st_uid}).",
                 "Run Nexus as that user, or give the file to the user that runs it with `chown`.",
             )
-        if not os.access(path, os.W_OK):
+        if not os.access(path, os.W_OK) and path.parent not in locked:
             yield Finding(
                 f"{path} cannot be written by this user.",
-                "Nexus can neither start nor write. Make it writable, or look why its disk is mounted read-only.",
+                "Nexus can neither start nor write there; hooks and the guard only read. Make it writable, or look why "
+                "its disk is mounted read-only, as in an agent's sandbox.",
             )
+
+
+def failing_hooks(home: Home) -> Iterator[Finding]:
+    """Check that no hook of a client or of git has failed lately."""
+    for each in problems.failing(home.path):
+        yield Finding(
+            f"{each.title}, in {each.project_root}: {each.advice}.",
+            f"It was at {each.since:%Y-%m-%d %H:%M} UTC. `nexus setup --check` in that project says what is missing; "
+            "*Needs a person* in the admin dismisses it.",
+        )
+
+
+def imports(_: Home) -> Iterator[Finding]:
+    """Check which packages on PYTHONPATH have names of ours."""
+    ours = sorted({app.name.partition(".")[0] for app in nexus_apps()})
+    for entry in map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))):
+        found = [name for name in ours if (entry / name).is_dir() or (entry / f"{name}.py").is_file()]
+        if found and entry.resolve() != Path(CODE):
+            yield Finding(
+                f"{entry}, on PYTHONPATH, has packages with names of Nexus's: {', '.join(found)}.",
+                f"Nexus imports its own, in {CODE}. Leave that directory out of PYTHONPATH where another program, "
+                "such as your ASGI server, imports Nexus.",
+                note=True,
+            )
+
+
+def ways_out(_: Home) -> Iterator[Finding]:
+    """Check that the proxy and the certificates of the variables can be used."""
+    file, proxy = outward.certificates(), outward.proxy_of("https://github.com")
+    if file is not None and not os.access(file, os.R_OK):
+        yield Finding(
+            f"The certificates in {file} cannot be read.",
+            "Nothing outside this machine is trusted then: no forge, webhook, notice or model is reached. Correct "
+            f"{' or '.join(name for name in outward.CERTIFICATES if os.environ.get(name) == file)}, or unset it.",
+        )
+    if proxy is not None and file is None and "SSL_CERT_DIR" not in os.environ:
+        yield Finding(
+            f"Other machines are reached through the proxy {urlsplit(proxy).netloc.rpartition('@')[2] or proxy}, and "
+            "known by the system's certificates.",
+            "If the proxy opens TLS, name the file with its CA's certificate: SSL_CERT_FILE=FILE, for the hub, too.",
+            note=True,
+        )
 
 
 def room(home: Home) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,9 @@ from nexus.maintenance.check_inputs import Examination, FileExamination, Home, S
 HOME_CHECKS: dict[str, Callable[[Home], Iterator[Finding]]] = {
     "permissions": checks.permissions,
     "leftovers": checks.leftovers,
+    "hooks": checks.failing_hooks,
+    "imports": checks.imports,
+    "ways out": checks.ways_out,
 }
 FILE_CHECKS: dict[str, Callable[[Home], Iterator[Finding]]] = {
     "disk space": checks.room,
@@ -76,6 +79,15 @@ def examine(config: CoreSettings, progress: Bar | None = None) -> list[Diagnosis
         raise NexusError(Code.DB_ERROR, f"There is no store at {home.database}. Check --home and --db-path.")
     with store_file.explained(f"{home.database} cannot be examined."):
         return [*_each(HOME_CHECKS, home), *_each(FILE_CHECKS, home), *_examine_file(home, progress)]
+
+
+def examine_machine(config: CoreSettings) -> list[Diagnosis]:
+    """Run the checks that need no store; one that the home is closed to finds nothing."""
+    found: list[Diagnosis] = []
+    for name, check in HOME_CHECKS.items():
+        with suppress(OSError):
+            found += [Diagnosis(name, finding) for finding in check(Home(config.home, config.database, now()))]
+    return found
 
 
 def _each(checks: Mapping[str, Callable[[Home], Iterator[Finding]]], home: Home) -> list[Diagnosis]:

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
-from nexus.core import files, progress
+from nexus.core import files, outward, progress
 from nexus.core.clock import now
+from nexus.core.processes import CODE
+from nexus.hooks import hook_state
 from nexus.maintenance import checks, store_file
 from nexus.reservations.guard import hooks
 from tests.git import git
@@ -89,6 +91,18 @@ def test_it_says_when_there_is_nothing_to_examine(home: Home, nexus: Nexus) -> N
 
     assert done.code == 2
     assert "There is no store" in done.err
+
+
+def test_it_names_what_is_wrong_with_the_machine_without_a_store(
+    home: Home, nexus: Nexus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.database.unlink()
+    (tmp_path / "shop" / "inbox").mkdir(parents=True)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}/shop")
+
+    done = nexus("doctor")
+
+    assert f"note (imports): {tmp_path}/shop, on PYTHONPATH" in done.out
 
 
 def test_it_finds_files_that_two_agents_hold_and_reservations_that_protect_nothing(
@@ -348,7 +362,7 @@ def test_it_goes_on_without_a_lost_log_when_told(home: Home, findings: Findings)
 
 
 def test_it_names_clients_files_that_cannot_be_read(
-    tmp_path: Path, findings: Findings, monkeypatch: pytest.MonkeyPatch
+    home: Home, tmp_path: Path, findings: Findings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
@@ -363,3 +377,43 @@ def test_it_names_clients_files_that_cannot_be_read(
         str(tmp_path / ".cursor/mcp.json"),
     ]
     assert "save it as UTF-8" in found[1]["problem"] and "nexus setup --check" in found[0]["advice"]
+
+
+# The machine
+
+
+def test_it_names_hooks_and_commits_on_record(home: Home, findings: Findings) -> None:
+    hook_state.record_fault(home.path, "ben", "/work/shop", "no answer within 5 s")
+    hook_state.record_fault(home.path, "ben", "/work/shop", "it is no database", passed="commit")
+    found = [each for each in findings() if each["check"] == "hooks"]
+    assert sorted(each["problem"].partition(":")[0] for each in found) == [
+        "A commit of ben was not checked, in /work/shop",
+        "The hook of ben fails, in /work/shop",
+    ]
+    assert all("nexus setup --check" in each["advice"] for each in found)
+
+
+def test_it_names_packages_that_have_our_names(
+    home: Home, findings: Findings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shop" / "inbox").mkdir(parents=True)
+    (tmp_path / "shop" / "handoffs.py").touch()
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}/shop:{CODE}")
+    [found] = [each for each in findings() if each["check"] == "imports"]
+    assert found["problem"].startswith(f"{tmp_path}/shop, on PYTHONPATH") and "handoffs, inbox" in found["problem"]
+    assert found["level"] == "note"
+
+
+def test_it_names_a_proxy_without_certificates_and_certificates_that_are_not_there(
+    home: Home, findings: Findings, kept_variables: None
+) -> None:
+    for name in outward.VARIABLES:
+        os.environ.pop(name, None)
+    assert [each for each in findings() if each["check"] == "ways out"] == []
+    os.environ["HTTPS_PROXY"] = "http://ann:secret@proxy.example:3128"
+    [found] = [each for each in findings() if each["check"] == "ways out"]
+    assert (found["level"], "proxy.example:3128" in found["problem"]) == ("note", True)
+    assert "secret" not in str(found) and "SSL_CERT_FILE" in found["advice"]
+    os.environ["CURL_CA_BUNDLE"] = "/nowhere.pem"
+    [found] = [each for each in findings() if each["check"] == "ways out"]
+    assert found["level"] == "fault" and "/nowhere.pem" in found["problem"] and "CURL_CA_BUNDLE" in found["advice"]

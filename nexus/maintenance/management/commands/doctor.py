@@ -46,6 +46,9 @@ exit codes: 0 healthy, or nothing but notes; 1 something was found (and, with --
             done = {item: doctor.mend(item) for item in found if options["fix"] and item.finding.mend}
             left = doctor.examine(config, Bar(self.stderr, "doctor")) if done else found
         except NexusError as error:
+            if not options["json"]:
+                for item in doctor.examine_machine(config):
+                    self.stdout.write("\n".join(_described(item)))
             self.stderr.write(f"[nexus] {error.code}: {error.message}")
             sys.exit(UNEXAMINED)
         healthy = all(item.finding.note for item in left)
@@ -66,17 +69,19 @@ exit codes: 0 healthy, or nothing but notes; 1 something was found (and, with --
     ) -> list[str]:
         lines = []
         for item in found:
-            lines += [f"{'note' if item.finding.note else 'FOUND'} ({item.check}): {item.finding.problem}"]
-            if item in done:
-                lines += [f"  --fix: {done[item]}."]
-            else:
-                lines += [f"  {item.finding.advice}"]
-                if item.finding.mend:
-                    lines += ["  `nexus doctor --fix` mends it."]
+            lines += _described(item, done.get(item))
         if config.database_url is not None:
             lines += [f"Left out, for an SQLite file alone has it: {', '.join(doctor.left_out())}."]
         checked = f"healthy ({len(doctor.check_names(config))} checks)" if healthy else "needs attention"
         return [*lines, f"{config.location}: {checked}."]
+
+
+def _described(item: Diagnosis, done: str | None = None) -> list[str]:
+    problem = f"{'note' if item.finding.note else 'FOUND'} ({item.check}): {item.finding.problem}"
+    if done is not None:
+        return [problem, f"  --fix: {done}."]
+    mends = ["  `nexus doctor --fix` mends it."] if item.finding.mend else []
+    return [problem, f"  {item.finding.advice}", *mends]
 
 
 def _entry(item: Diagnosis, done: str | None) -> dict[str, Any]:
