@@ -20,6 +20,7 @@ from nexus.core.instance import secret_key
 
 if not settings.configured:  # by `serve`; another server imports this module
     surroundings.settle()
+    surroundings.take_git_settings()
     os.environ["DJANGO_SETTINGS_MODULE"] = "nexus_site.settings"
 django.setup()
 settings.SECRET_KEY = secret_key(CoreSettings.current().home)

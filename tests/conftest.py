@@ -379,6 +379,15 @@ def configure(settings: Settings) -> Callable[..., None]:
 
 
 @pytest.fixture
+def kept_variables() -> Iterator[None]:
+    """Whatever the test does to the variables of this process is undone."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture
 def git_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The hub's git runs without a sandbox or a guardian: what it does is the same, ten times as quick."""
 

@@ -16,6 +16,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
+from nexus.core import outward
+
 if TYPE_CHECKING:
     import asyncio
     import subprocess
@@ -26,9 +28,8 @@ GUARDIAN = os.path.join(CODE, "nexus", "core", "guardian.py")
 LIFELINE = "NEXUS_LIFELINE"  # the variable that names a sandbox's end of the pipe between it and its starter
 NEUTRAL = os.sep  # the working directory of programs that are no agent's: agents write in projects, never here
 BASICS = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM", "USER", "LOGNAME", "SHELL")
-OUR_OWN = ("HOME", "TMPDIR", "XDG_RUNTIME_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "SYSTEMROOT", "LD_LIBRARY_PATH")
+OUR_OWN = ("HOME", "TMPDIR", "XDG_RUNTIME_DIR", "SYSTEMROOT", "LD_LIBRARY_PATH")
 SETTINGS, LIBPQ = "NEXUS_", "PG"  # how their variables begin
-PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 INHERIT, PIPE, STDOUT, DEVNULL = None, -1, -2, -3  # as in subprocess
 KILL_SECONDS = 5.0  # for what was killed to be gone
 CHUNK = 65_536  # bytes
@@ -62,8 +63,7 @@ def own_environment(*names: str, settings: bool = True, **values: str) -> dict[s
     other code (PYTHONPATH, PYTHONSTARTUP, PYTHONHOME) are not passed on.
     """
     prefixed = (name for name in os.environ if name.startswith((LIBPQ, SETTINGS) if settings else LIBPQ))
-    proxies = (spelled for name in PROXIES for spelled in (name, name.upper()))
-    return environment(*OUR_OWN, *proxies, *prefixed, *names, **{"PYTHONPATH": CODE, **values})
+    return environment(*OUR_OWN, *outward.VARIABLES, *prefixed, *names, **{"PYTHONPATH": CODE, **values})
 
 
 def operators_git() -> dict[str, str]:

@@ -6,11 +6,9 @@ from __future__ import annotations
 import os
 import sys
 
-KINDS = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
-PROXIES = (*KINDS, *(kind.upper() for kind in KINDS))
-# The file of certificates that counts for everything, in the order of precedence: OpenSSL, requests, curl, git.
-CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO")
-OUTWARD = (*PROXIES, *CERTIFICATES, "SSL_CERT_DIR")  # the variables of everything that leaves this machine
+from nexus.core import outward
+
+GIT_SETTINGS, GIT_SECONDS = r"^http\.(proxy|sslcainfo)$", 10
 
 
 def settle() -> None:
@@ -21,14 +19,20 @@ def settle() -> None:
         os.environ.pop("HOME", None)
         if not os.path.expanduser("~").startswith(os.sep):  # noqa: PTH111  # pathlib is slow to import
             os.environ["HOME"] = os.sep  # as containers have it for a user that the system does not know
-    trust(next(filter(None, map(os.environ.get, CERTIFICATES)), ""))
+    outward.settle()
 
 
-def trust(certificates: str) -> None:
-    """Let every library and program check other machines by this file, where no variable of its own names another."""
-    if certificates:
-        for name in CERTIFICATES:
-            os.environ.setdefault(name, certificates)
+def take_git_settings() -> None:
+    """Take the operator's settings of git for what no variable says, in a process that reaches other machines."""
+    from nexus.core.processes import CHUNK, NEUTRAL, environment, run  # a command starts without it
+
+    command = ("git", "config", "--includes", "-z", "--get-regexp", GIT_SETTINGS)
+    try:
+        said = run(command, cwd=NEUTRAL, env=environment("HOME", "XDG_CONFIG_HOME"), seconds=GIT_SECONDS, largest=CHUNK)
+    except OSError:  # git is missing, or hangs
+        return
+    settings = dict(each.partition("\n")[::2] for each in os.fsdecode(said.output).split("\0"))
+    outward.take(settings.get("http.proxy"), settings.get("http.sslcainfo"))
 
 
 def open_streams() -> None:

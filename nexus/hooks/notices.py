@@ -21,7 +21,7 @@ from coordination.ids import new_id
 from coordination.log import selectors as log
 from coordination.services import audit, workspaces
 from inbox.monitoring import Picture
-from nexus.core import apps
+from nexus.core import apps, outward
 from nexus.core.background_work import BackgroundWork
 from nexus.core.clock import now
 from nexus.core.contributions import AttentionItem, AttentionKind
@@ -214,7 +214,7 @@ def send(notice: Notice) -> NoticeResult:
     if row.subscription:
         return NoticeResult("browsers get no notices any more: remove this address and add one of a service")
     request = {"url": row.url, "title": notice.title, "body": notice.body, "allow_private": row.allow_private}
-    env = environment(*DESKTOP, "HOME", "XDG_RUNTIME_DIR", "SSL_CERT_FILE", "SSL_CERT_DIR", PYTHONPATH=CODE)
+    env = environment(*DESKTOP, "HOME", "XDG_RUNTIME_DIR", *outward.VARIABLES, PYTHONPATH=CODE)
     try:
         done = run(
             python("nexus.hooks.send_notice"),

@@ -6,13 +6,16 @@ they connect only to public addresses, unless private ones are allowed; the hub 
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
 import logging
 import socket
 import sys
 from typing import Any
+from urllib.parse import urlsplit
 
+from nexus.core import outward
 from nexus.core.installation import needs_extra
 from nexus.hooks.sender import is_public
 
@@ -28,7 +31,8 @@ def main() -> int:
     request = json.load(sys.stdin)
     refused: list[str] = []
     if not request["allow_private"]:
-        sys.addaudithook(lambda event, arguments: _guard(event, arguments, refused))
+        proxies = _proxies()
+        sys.addaudithook(lambda event, arguments: _guard(event, arguments, refused, proxies))
     try:
         answer = _send(request)
     except ImportError:
@@ -41,14 +45,27 @@ def main() -> int:
     return 0
 
 
-def _guard(event: str, arguments: Any, refused: list[str]) -> None:
-    """Refuse a connection whose target is not a public IP address, whoever resolved it."""
+def _proxies() -> set[tuple[str, int]]:
+    """Return the addresses of the proxies, through which the library connects."""
+    found = set[tuple[str, int]]()
+    for proxy in filter(None, map(outward.proxy_of, ("http://example.org", "https://example.org"))):
+        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        with contextlib.suppress(OSError):
+            every = socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_STREAM)
+            found |= {(str(address[0]), int(address[1])) for *_, address in every}
+    return found
+
+
+def _guard(event: str, arguments: Any, refused: list[str], proxies: set[tuple[str, int]]) -> None:
+    """Refuse a connection whose target is neither a public IP address, whoever resolved it, nor a proxy's."""
     if event not in ("socket.connect", "socket.sendto", "socket.sendmsg"):
         return
     address = arguments[1]
     if address is None:  # on a socket that is connected
         return
     host = address[0] if isinstance(address, tuple) else ""
+    if isinstance(address, tuple) and address[:2] in proxies:
+        return
     if isinstance(address, tuple) and arguments[0].type == socket.SOCK_DGRAM and address[1] == 0:
         return  # how programs ask for their own address; nothing is sent
     try:

@@ -1,5 +1,7 @@
 """One signed HTTP request to one checked address: no redirect, no second resolution, no private network.
 
+Behind a proxy (`nexus.core.outward`) it is the proxy that resolves the name: what this machine knows of it is checked.
+
 The signature is that of Standard Webhooks: HMAC-SHA256 over `id.timestamp.body`, in base64, as `v1,…`.
 """
 
@@ -17,8 +19,9 @@ import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
+from nexus.core import outward
 from nexus.core.operations.errors import NexusError, invalid
 
 STEP_SECONDS, TOTAL_SECONDS = 5, 10  # limits: of resolving, reading and writing, and of the whole request
@@ -108,8 +111,7 @@ def post(url: str, body: str, headers: dict[str, str], *, allow_private: bool) -
     deadline = threading.Timer(TOTAL_SECONDS, connection.cut)
     deadline.start()
     try:
-        path = parts.path or "/"
-        connection.request("POST", f"{path}?{parts.query}" if parts.query else path, body.encode(), headers)
+        connection.request("POST", connection.target, body.encode(), {**headers, **connection.login})
         status = connection.getresponse().status
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise Undelivered(_reason(error)) from None
@@ -121,25 +123,51 @@ def post(url: str, body: str, headers: dict[str, str], *, allow_private: bool) -
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection to an address that was resolved once and checked; the name is used only for Host and TLS."""
+    """A connection to an address that was resolved once and checked; the name is used only for Host and TLS. Or one to
+    the proxy that leads there."""
 
     def __init__(self, parts: SplitResult, allow_private: bool) -> None:
         self.tls = parts.scheme == "https"
         self.default_port = 443 if self.tls else 80
-        super().__init__(parts.hostname or "", parts.port or self.default_port)
         self.allow_private = allow_private
+        self.receiver = parts.hostname or "", parts.port or self.default_port
+        self.target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        self.login: dict[str, str] = {}  # to the proxy
+        self.proxy = _proxy(parts.geturl())
+        if self.proxy is None:
+            super().__init__(*self.receiver)
+            return
+        super().__init__(self.proxy.hostname or "", self.proxy.port or 80, timeout=STEP_SECONDS)
+        login = _login(self.proxy)
+        if self.tls:
+            self.set_tunnel(*self.receiver, login)
+        else:
+            self.target, self.login = parts.geturl(), login
 
     def connect(self) -> None:
-        allowed: dict[int, str] = {}  # the first of each family: only one of them may be reachable
+        if self.proxy is not None:
+            with contextlib.suppress(OSError):  # only the proxy may be able to resolve it
+                self._allowed()
+            try:
+                super().connect()
+            except OSError as error:
+                raise OSError(f"the proxy {self.proxy.hostname} does not lead there ({_reason(error)})") from None
+        else:
+            self.sock = self._dialled(list(self._allowed().values()))
+            self.sock.settimeout(STEP_SECONDS)
+        if self.tls:
+            self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.receiver[0])
+
+    def _allowed(self) -> dict[int, str]:
+        """Return an address of the receiver of each family: only one of them may be reachable. Raises Undelivered where
+        none is allowed, and OSError where the name is unknown."""
+        allowed: dict[int, str] = {}
         for family, *_, address in self._looked_up():
             if self.allow_private or is_public(ipaddress.ip_address(address[0])):
                 allowed.setdefault(family, str(address[0]))
         if not allowed:
-            raise OSError("the name leads to private addresses only")
-        self.sock = self._dialled(list(allowed.values()))
-        self.sock.settimeout(STEP_SECONDS)
-        if self.tls:
-            self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.host)
+            raise Undelivered("the name leads to private addresses only")
+        return allowed
 
     def _dialled(self, addresses: list[str]) -> socket.socket:
         """Return a connection to the first address that accepts one, within STEP_SECONDS for all of them."""
@@ -151,7 +179,7 @@ class _Connection(http.client.HTTPConnection):
 
     def _looked_up(self) -> list[Any]:
         """Resolve the name. Raises OSError, also if a name server does not answer in time."""
-        looking = RESOLVERS.submit(socket.getaddrinfo, self.host, self.port, type=socket.SOCK_STREAM)
+        looking = RESOLVERS.submit(socket.getaddrinfo, *self.receiver, type=socket.SOCK_STREAM)
         try:
             return looking.result(STEP_SECONDS)
         except TimeoutError:
@@ -164,6 +192,23 @@ class _Connection(http.client.HTTPConnection):
             self.sock.shutdown(socket.SHUT_RDWR)
         except (OSError, AttributeError):
             return
+
+
+def _proxy(url: str) -> SplitResult | None:
+    """Return the proxy for an address, if one leads there. Raises OSError for one of another kind."""
+    proxy = outward.proxy_of(url)
+    parts = None if proxy is None else urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    if parts is not None and (parts.scheme != "http" or not parts.hostname):
+        raise OSError(f"the proxy must be of the form http://host:port, and is of the kind {parts.scheme}")
+    return parts
+
+
+def _login(proxy: SplitResult) -> dict[str, str]:
+    """Return the header with the user and the password that a proxy's address holds."""
+    if proxy.username is None:
+        return {}
+    login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(login.encode()).decode()}"}
 
 
 def _reason(error: Exception) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nexus.core import surroundings
+from nexus.core import outward, surroundings
 from tests import warm
 from tests.acceptance.hub import ROOT, START_SECONDS
 from tests.acceptance.processes import environment
@@ -117,15 +117,14 @@ def test_what_a_terminal_cannot_show_is_escaped(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def settled(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def settled(kept_variables: None) -> Iterator[Any]:
     """Settle with these variables in place of this process's."""
     before = os.umask(0o022)
 
     def settle(**variables: str) -> dict[str, str]:
-        for name in ("HOME", *surroundings.CERTIFICATES):
-            monkeypatch.delenv(name, raising=False)
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
+        for name in ("HOME", *outward.VARIABLES):
+            os.environ.pop(name, None)
+        os.environ.update(variables)
         surroundings.settle()
         return dict(os.environ)
 
@@ -159,3 +158,39 @@ def test_a_file_is_for_its_owner_to_use_at_least(settled: Any, mask: int, left: 
     os.umask(mask)
     settled()
     assert os.umask(0o022) == left
+
+
+# The way to other machines
+
+
+def test_one_spelling_counts_for_every_library_and_program(settled: Any) -> None:
+    said = settled(HTTPS_PROXY="http://proxy:3128", no_proxy="localhost", CURL_CA_BUNDLE="/ca.pem")
+    assert said["https_proxy"] == said["HTTPS_PROXY"] == "http://proxy:3128" and said["NO_PROXY"] == "localhost"
+    assert {said[name] for name in outward.CERTIFICATES} == {"/ca.pem"}
+    assert "http_proxy" not in said
+
+
+def test_a_variable_of_ones_own_stays(settled: Any) -> None:
+    said = settled(SSL_CERT_FILE="/ca.pem", GIT_SSL_CAINFO="/gits.pem", https_proxy="http://a", HTTPS_PROXY="http://b")
+    assert (said["GIT_SSL_CAINFO"], said["REQUESTS_CA_BUNDLE"]) == ("/gits.pem", "/ca.pem")
+    assert (said["https_proxy"], said["HTTPS_PROXY"]) == ("http://a", "http://a")
+    settled(HTTPS_PROXY="http://b", https_proxy="")
+    outward.take("http://c", None)
+    assert outward.proxy_of("https://github.com") is None, "an empty one means none"
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_gits_settings_count_where_there_is_no_variable(
+    settled: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    (tmp_path / "more").write_text("[http]\n sslCAInfo = ~/ca.pem\n")
+    (tmp_path / ".gitconfig").write_text("[http]\n proxy = proxy:3128\n[include]\n path = more\n")
+    settled(HOME=str(tmp_path))
+    surroundings.take_git_settings()
+    assert outward.proxy_of("https://github.com") == "http://proxy:3128"
+    assert outward.certificates() == str(tmp_path / "ca.pem") == os.environ["REQUESTS_CA_BUNDLE"]
+    settled(HOME=str(tmp_path), https_proxy="http://other:80", SSL_CERT_FILE="/ca.pem", no_proxy="internal.example")
+    surroundings.take_git_settings()
+    assert (outward.proxy_of("https://github.com"), outward.certificates()) == ("http://other:80", "/ca.pem")
+    assert outward.proxy_of("https://git.internal.example") is None

@@ -27,7 +27,7 @@ from nexus.control.permissions.rules import within
 from nexus.control.runners import sandbox
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.programs import git_steps
-from nexus.core import foreign_files, processes
+from nexus.core import foreign_files, outward, processes
 
 SECONDS = 30  # time limit of one call
 SIGNING_SECONDS = 30  # of a commit by the operator, who may have to unlock the key or to touch it
@@ -270,6 +270,8 @@ class Git:
     def environment(self, values: Mapping[str, str], scratch: str) -> dict[str, str]:
         """Return the variables of a command that gets `values`, and `scratch` for files of its own."""
         env = {**self._environment(), **values, "SCRATCH": scratch}
+        if self.network:
+            env |= outward.variables()
         if self.as_operator:
             env = {name: value for name, value in env.items() if name not in UNREAD_CONFIG}
             env |= login()
@@ -295,7 +297,7 @@ class Git:
                 cwd=self.work_tree,
                 reading=self.reading,
                 writing=self.writing,
-                files=(*own, *self.files),
+                files=(*own, *self.files, *(outward.files() if self.network else ())),
                 network=self.network,
                 outlives=self.outlives,
             )

@@ -17,7 +17,7 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from coordination.services import operators, workspaces
-from nexus.core import waiting
+from nexus.core import surroundings, waiting
 from nexus.core.access import allowed_hosts, is_loopback, runs_others_programs
 from nexus.core.apps import nexus_apps
 from nexus.core.cli import CommandGroup, NexusCommand
@@ -64,6 +64,7 @@ exit codes: 0 ended by SIGINT, SIGTERM or SIGHUP; 1 it could not start; stderr h
         host, port, project_root = (options[name] for name in ("host", "port", "project_root"))
         if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # the terminal closes; not where nohup ignores the signal
             signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
+        surroundings.take_git_settings()
         store().prepare()
         if project_root is not None:
             workspaces.resolve(project_root=project_root, display_name=None)

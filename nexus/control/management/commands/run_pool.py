@@ -21,6 +21,7 @@ from nexus.control.runners import telemetry
 from nexus.control.runners_file import LABEL_PATTERN, runners
 from nexus.control.worker.execution import to_hub
 from nexus.control.worker.scheduling import Worker
+from nexus.core import surroundings
 from nexus.core.cli import CommandGroup, NexusCommand
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import store
@@ -70,6 +71,7 @@ exit codes: 0 it was asked to end; 1 it could not start, or another took its nam
                 "Other machines than the hub's need a store that they reach: set NEXUS_DATABASE_URL "
                 "(docs/how-to/scale-out.md). Over SQLite the hub runs all agents: nexus serve --control.",
             )
+        surroundings.take_git_settings()
         name = options["name"] or socket.gethostname()
         labels = [label for label in options["labels"].split(",") if label]
         for text in (name, *labels):
