@@ -211,8 +211,34 @@ def _main(argv: list[str]) -> None:
         sys.exit(_about(command))
     if lean:
         load_command_class(commands[command], command).run_from_argv([argv[0], command, *rest])
-    else:
+    elif command in WHOLE:
         execute_from_command_line([argv[0], command, *rest])
+    else:
+        _run_djangos_own([argv[0], command, *rest])
+
+
+def _run_djangos_own(words: list[str]) -> None:
+    """Run one of Django's commands, such as `migrate`, as if it were ours: a store that it makes is its owner's alone,
+    and an error of the database is one line."""
+    from django.core.management import execute_from_command_line
+    from django.db import DatabaseError
+
+    from nexus.core.database.store import store
+
+    os.umask(0o077)
+    if words[1] == "migrate":
+        home = resolved().settings.home
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            sys.exit(f"[nexus] {Code.DB_ERROR}: Cannot create {home}: {error.strerror}. Choose another --home.")
+    try:
+        execute_from_command_line(words)
+    except DatabaseError as error:
+        known = store().failure(error)
+        if known is None:
+            raise
+        sys.exit(f"[nexus] {known.code}: {known.message}")
 
 
 def _populate() -> None:

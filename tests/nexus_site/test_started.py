@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -82,6 +83,27 @@ def test_nor_is_one_that_is_on_the_path(tmp_path: Path) -> None:
         capture_output=True,
     )
     assert (done.returncode, b"the shop" in done.stderr) == (0, False), done.stderr
+
+
+@pytest.mark.usefixtures("starts_processes")
+@pytest.mark.sqlite
+def test_djangos_migrate_makes_a_store_as_ours_do(tmp_path: Path) -> None:
+    home = tmp_path / "deep" / "home"
+    done = warm.run(["migrate"], environment(home), timeout=START_SECONDS)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (home, home / "nexus.db")] == [0o700, 0o600]
+
+
+@pytest.mark.usefixtures("starts_processes")
+@pytest.mark.sqlite
+@pytest.mark.parametrize(
+    ("command", "said"), [("migrate", "DB_ERROR: Cannot create "), ("showmigrations", "DB_ERROR: The store cannot be")]
+)
+def test_djangos_commands_say_one_line_where_there_can_be_no_store(tmp_path: Path, command: str, said: str) -> None:
+    (tmp_path / "file").touch()
+    done = warm.run([command], environment(tmp_path / "file" / "home"), timeout=START_SECONDS)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith(f"[nexus] {said}")
 
 
 # Streams
