@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -28,7 +28,7 @@ from coordination.rows import (
 from coordination.services import agents, sessions, workspaces
 from coordination.toolset import operation
 from nexus.core.clock import iso, now
-from nexus.core.config import package_version
+from nexus.core.config import CoreSettings, package_version
 from nexus.core.database.migrations import schema_version
 from nexus.core.database.store import write
 from nexus.core.operations.caller import Caller, Joined, remember
@@ -56,6 +56,7 @@ def nexus_info(p: Nothing, caller: Caller) -> HubInfo:
 
 
 OWED = 10  # the most debts in the answer
+UNBOUND = "No key came with this connection: you act unbound, in the store {place}."
 
 
 class Join(Params):
@@ -80,6 +81,7 @@ class JoinedTeam(TypedDict):
     owes: list[DebtRow]
     waiting: Annotated[dict[str, Any], Field(description="By app: mail, open handoffs, reserved files, your topics.")]
     next: Annotated[list[str], Field(description="The calls that are useful now.")]
+    warning: NotRequired[str]
 
 
 @operation(
@@ -104,7 +106,7 @@ def join(p: Join, caller: Caller) -> JoinedTeam:
     moment = now()
     owed = debts.owed_by(p.agent_id)
     waiting = join_answer.answers_to_join(p.agent_id, workspace.workspace_id, moment, caller)
-    return {
+    joined: JoinedTeam = {
         "agent_id": p.agent_id,
         "workspace_id": workspace.workspace_id,
         "project_root": workspace.root_realpath,
@@ -115,6 +117,14 @@ def join(p: Join, caller: Caller) -> JoinedTeam:
         "waiting": waiting,
         "next": _next(waiting, owes=bool(owed)),
     }
+    if _is_unbound(caller):
+        joined["warning"] = UNBOUND.format(place=CoreSettings.current().location)
+    return joined
+
+
+def _is_unbound(caller: Caller) -> bool:
+    """Return whether a client on this machine started the connection without a key, or without passing it on."""
+    return caller.transport in ("stdio", "relay") and caller.agent_id is None and caller.operator is None
 
 
 def _started_in(caller: Caller) -> str:

@@ -84,6 +84,7 @@ class Client(NamedTuple):
     types: tuple[str, str] | None = None  # names of the transport in an entry: local, remote
     joined: bool = False  # whether `command` includes the arguments
     environment: str = "env"  # the field of a local server's variables
+    passed: str | None = None  # the field that names the variables which a local server gets; None: it gets all
     url: str | None = "url"  # the field of a remote server; None if only local ones are possible
     headers: str = "headers"
     variable: str | None = None  # how a header refers to an environment variable
@@ -218,6 +219,7 @@ CLIENTS: Mapping[str, Client] = {
         format="toml",
         headers="http_headers",
         bearer_variable="bearer_token_env_var",
+        passed="env_vars",
         first="Start `codex` here anew, trust the project, and review the hooks with /hooks.",
         mark="CODEX_THREAD_ID",
         hooks=Hooks("~/.codex/hooks.json", ".codex/hooks.json", {**_CLAUDE, "PostCompact": COMPACT}, hears_before=True),

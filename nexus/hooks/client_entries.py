@@ -22,6 +22,11 @@ from nexus.hooks.harness import MATCHED, PLANNING
 SERVER = "nexus"  # the name of the entry in every client
 PROGRAMS = {"nexus", "nexus_site", "manage"}  # program names of the `nexus` command
 KEY_VARIABLE = "NEXUS_API_KEY"  # `runmcp` reads the agent's key from it
+# What an operator gives to `runmcp` by variables, for a client that starts it with a cleaned environment.
+PASSED = (
+    *(KEY_VARIABLE, "NEXUS_AGENT_ID", "NEXUS_HOME", "NEXUS_DB_PATH", "NEXUS_DATABASE_URL", "NEXUS_STANDALONE"),
+    *("PGPASSWORD", "PGPASSFILE"),
+)
 DEFAULT_COMMAND = (SERVER, "runmcp")
 WAYS = ("command", "args", "url", "httpUrl", "serverUrl")  # fields that lead to a server, in any client
 GATE = "planning_gate_edits"  # the setting of planning that a hook enforces
@@ -85,6 +90,7 @@ def server_entry(
         program, *arguments = command or DEFAULT_COMMAND
         local: dict[str, Any] = {"type": known.types[0]} if known.types else {}
         local |= {"command": [program, *arguments]} if known.joined else {"command": program, "args": arguments}
+        local |= {known.passed: list(PASSED)} if known.passed else {}
         return {**local, known.environment: {KEY_VARIABLE: key}} if key else local
     if known.url is None:
         raise invalid(f"{known.title} starts local servers only; leave the URL out.", field="url")

@@ -166,6 +166,8 @@ def put_server(client: str, entry: Mapping[str, Any]) -> Edit:
             document.put(where, entry)
             return
         for name, value in entry.items():
+            if isinstance(value, list) and name == CLIENTS[client].passed and isinstance(known.get(name), list):
+                value = [*known[name], *(each for each in value if each not in known[name])]  # a person added some
             fields = value.items() if isinstance(value, Mapping) and isinstance(known.get(name), dict) else ()
             for path, each in [((*where, name, key), each) for key, each in fields] or [((*where, name), value)]:
                 document.put(path, each)

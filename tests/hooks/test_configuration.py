@@ -527,6 +527,21 @@ def test_it_has_a_snippet_for_every_client(client: str) -> None:
     assert (started, entry[known.environment]) == (["nexus", "runmcp"], {"NEXUS_API_KEY": "nxs_key"})
 
 
+def test_a_client_that_cleans_the_environment_is_told_what_to_pass_on() -> None:
+    entry = client_entries.server_entry("codex")
+    assert {"NEXUS_API_KEY", "NEXUS_AGENT_ID", "NEXUS_HOME", "PGPASSWORD"} <= set(entry["env_vars"])
+    assert "env_vars" not in client_entries.server_entry("codex", url="http://127.0.0.1:1/mcp")
+    assert "env_vars" not in client_entries.server_entry("gemini")
+
+
+def test_variables_that_a_person_lets_codex_pass_on_stay() -> None:
+    put = client_files.put_server("codex", client_entries.server_entry("codex"))
+    text = rewritten('[mcp_servers.nexus]\ncommand = "nexus"\nenv_vars = ["MINE", "NEXUS_HOME"]\n', put, format="toml")
+    passed = tomllib.loads(text)["mcp_servers"]["nexus"]["env_vars"]
+    assert passed[:2] == ["MINE", "NEXUS_HOME"] and "NEXUS_API_KEY" in passed and passed.count("NEXUS_HOME") == 1
+    assert rewritten(text, put, format="toml") == text
+
+
 # Files that the clients wrote themselves, with their own `mcp add`; and, for those that have none, such as their
 # documentation shows
 
@@ -552,7 +567,8 @@ def test_it_writes_entries_in_the_form_that_a_client_writes(file: Path) -> None:
     theirs = read(file.read_text())[CLIENTS[client].servers]
     if "other" in theirs:
         ours = client_entries.server_entry(client, command=["/bin/other", "serve"])
-        assert all(theirs["other"][field] == value for field, value in ours.items() if field != "args")
+        extra = ("args", CLIENTS[client].passed)  # the second is documented, and no command of the client writes it
+        assert all(theirs["other"][field] == value for field, value in ours.items() if field not in extra)
     if "far" in theirs and client != "gemini":  # which has two forms, and takes both
         variable = "FAR" if client == "codex" else None
         far = client_entries.server_entry(client, url="https://example.com/mcp", key="x", key_variable=variable)

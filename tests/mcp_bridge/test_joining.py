@@ -57,6 +57,15 @@ def test_one_call_answers_who_is_here_what_waits_and_what_is_reserved(call: Call
     assert data(ana, "inbox_pull")["messages"][0]["subject"] == "Hello"
 
 
+def test_a_connection_without_a_key_is_told_that_it_acts_unbound(
+    call: Call, ana: Caller, project: str, settings: Any
+) -> None:
+    warning = data(ana, "join", agent_id="ana", project_root=project)["warning"]
+    assert warning == f"No key came with this connection: you act unbound, in the store {settings.NEXUS.location}."
+    bound = Caller("stdio", agent_id="bob", connection="stdio:2-test-of-joining", cwd="/")
+    assert "warning" not in data(bound, "join", agent_id="bob", project_root=project)
+
+
 def test_a_connection_that_joined_need_not_say_who_it_is_and_may(call: Call, ana: Caller, project: str) -> None:
     assert called(ana, "inbox_count")["error"]["code"] == "VALIDATION_ERROR"
     data(ana, "join", agent_id="ana", project_root=project)
