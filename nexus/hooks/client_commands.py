@@ -26,6 +26,8 @@ from nexus.hooks.client_entries import STORE_SETTINGS
 
 BACKUPS = "client-backups"  # in the home; beside a file in a repository a backup would be committed
 EDITS = "guard_edits"  # and that of reservations
+ALONE = ("-E", "-P")  # for Python: no variable of it, and no directory of the script or the client, leads to other code
+MOST_HEAD = 4_096  # bytes of a script that are read
 TOOLSETS = "toolsets"  # the toolsets of the client's connections: a setting, and a parameter of the URL
 
 
@@ -48,9 +50,21 @@ def program() -> list[str]:
     if started.name == DISTRIBUTION:  # clients' files know the program by its other name
         started = started.with_name("nexus")
     if started.name == "__main__.py":  # by `python -m nexus`
-        script = Path(sys.executable).with_name("nexus")
-        return [str(script)] if script.is_file() else python("nexus")
-    return [sys.executable, str(started)] if started.suffix == ".py" else [str(started)]
+        started = Path(sys.executable).with_name("nexus")
+        if not started.is_file():
+            return python("nexus")
+    if started.suffix == ".py":
+        return [sys.executable, str(started)]
+    return [sys.executable, *ALONE, str(started)] if _is_pythons(started) else [str(started)]
+
+
+def _is_pythons(script: Path) -> bool:
+    """Return whether a program is a script that an installer made for Python."""
+    try:
+        first, second, *_ = script.read_bytes()[:MOST_HEAD].split(b"\n")
+    except (OSError, ValueError):
+        return False
+    return first.startswith(b"#!") and (b"python" in first or second.startswith(b"'''exec'"))
 
 
 def settings_flags(*more: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import sysconfig
@@ -106,6 +107,23 @@ def test_a_project_with_packages_of_the_same_names_shadows_nothing(installed: Pa
     assert '"serverInfo"' in run(nexus, "runmcp", input=INITIALIZE, **at)
     said = run(nexus, "hook", "--client", "claude-code", input='{"hook_event_name": "SessionStart"}', **at)
     assert "shadowed" not in said
+
+
+def test_what_setup_writes_starts_whatever_python_is_told(installed: Path, tmp_path: Path) -> None:
+    nexus = str(installed / "bin" / "nexus")
+    shadow = tmp_path / "shadow" / "nexus_site"
+    shadow.mkdir(parents=True)
+    (shadow / "__init__.py").write_text("raise SystemExit('shadowed')")
+    shown = run(nexus, "connect", "--client", "json", cwd=tmp_path)
+    entry = json.loads(shown)["mcpServers"]["nexus"]
+    variables: dict[str, Any] = {
+        "PYTHONHOME": "/nowhere",
+        "PYTHONPATH": str(shadow.parent),
+        "PYTHONINSPECT": "1",
+        "PYTHONOPTIMIZE": "2",
+    }
+    said = run(entry["command"], *entry["args"], cwd=tmp_path, input=INITIALIZE, **variables)
+    assert '"serverInfo"' in said and "Nexus is where the agents" in said
 
 
 def borrowed(folder: Path) -> str:

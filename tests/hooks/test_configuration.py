@@ -240,6 +240,25 @@ def test_python_m_nexus_is_written_as_the_script_or_as_it_was_started(
     assert client_commands.program() == [str(tmp_path / "nexus")]
 
 
+@pytest.mark.parametrize(
+    ("head", "is_pythons"),
+    [
+        ("#!/opt/nexus/bin/python\nimport sys\n", True),
+        ("#!/bin/sh\n'''exec' '/a path/python3' \"$0\" \"$@\"\n", True),  # as pip writes it for a long path
+        ("#!/bin/sh\nexec python /opt/nexus\n", False),
+        ("\x7fELF\n\n", False),
+    ],
+)
+def test_a_script_is_written_so_that_no_variable_of_python_changes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str, is_pythons: bool
+) -> None:
+    script = tmp_path / "nexus"
+    script.write_text(head)
+    monkeypatch.setattr("sys.argv", [str(script)])
+    assert client_commands.program() == [*([sys.executable, "-E", "-P"] if is_pythons else []), str(script)]
+    assert client_entries.is_ours(client_entries.hook_command(client_commands.program(), "codex"), "codex")
+
+
 def test_what_uvx_started_is_written_so_that_uvx_starts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uvx = tmp_path / "uvx"
     uvx.touch(mode=0o755)
