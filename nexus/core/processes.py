@@ -426,7 +426,7 @@ def in_background(work: Callable[[], None], seconds: int) -> None:
             null = os.open(os.devnull, os.O_RDWR)
             for stream in range(3):  # who started us reads until its pipes are closed
                 os.dup2(null, stream)
-            os.closerange(3, 256)
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
             signal.alarm(seconds)
             work()
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sqlite3
 import stat
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from nexus.hooks import client_processes, hook_state
 from nexus.hooks.harness import derived_id
-from nexus.reservations.guard import repository, words
+from nexus.reservations.guard import check, repository, words
 from tests.conftest import Furnish
 from tests.reservations.git import PAST, Held, Repo
 
@@ -466,6 +467,19 @@ def test_it_lets_pass_and_says_so_or_refuses_when_the_store_cannot_be_read(repo:
         ("", "commit", str(repo.top)),
     }
     assert "unable to open database file" in found[0].error
+
+
+@pytest.mark.usefixtures("runs_git")
+def test_a_push_whose_input_does_not_end_is_on_record(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    monkeypatch.setattr(check, "TIME_LIMIT_SECONDS", 0.2)
+    with os.fdopen(reading) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        arguments = ["pre-push", "", str(held.file), "closed", shlex.join(["--home", str(held.home)])]
+        assert check.main(arguments) == check.REFUSED
+    os.close(writing)
+    [fault] = hook_state.faults(held.home)
+    assert (fault.refused, fault.error) == ("push", "no answer within 0.2 s")
 
 
 def test_it_says_that_operators_do_not_see_a_refusal_that_leaves_no_trace(repo: Repo, held: Held) -> None:

@@ -43,7 +43,8 @@ def main(arguments: Sequence[str]) -> int:
     is_hook, passed = name in VERBS, name == POST_COMMIT
     verb = VERBS[name] if is_hook else "push" if UNPUSHED in given else "commit"
     try:
-        text = sys.stdin.buffer.read() if name == PRE_PUSH else None
+        with time_limit(TIME_LIMIT_SECONDS):  # a hook manager may leave its own input open
+            text = sys.stdin.buffer.read() if name == PRE_PUSH else None
         here = f"{name} {os.path.realpath(os.curdir)}"
         if os.environ.get(AROUND) == here:
             return 0  # the hook around this one checks
