@@ -141,6 +141,10 @@ def choose_settings(command: str) -> None:
 
 def main(argv: list[str] | None = None) -> None:
     """Run one command. Exit code 1 with `CONFIG_ERROR` on stderr when the configuration is invalid, 130 at Ctrl-C."""
+    if sys.flags.optimize > 1 and os.environ.pop("PYTHONOPTIMIZE", ""):  # it drops docstrings, which agents read
+        from nexus.core import processes
+
+        processes.start_again()
     surroundings.settle()
     words = list(sys.argv if argv is None else argv)
     if words[1:2] and words[1] in ENDS:

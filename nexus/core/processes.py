@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from nexus.core import outward
 
@@ -414,6 +414,11 @@ def start_detached(
     return subprocess.Popen(  # noqa: S603  # no shell
         list(command), cwd=cwd, env=dict(env), stdin=DEVNULL, stdout=log, stderr=STDOUT, start_new_session=True
     )
+
+
+def start_again() -> NoReturn:
+    """Become the same command anew, with the variables as they are now."""
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  # no shell
 
 
 def in_background(work: Callable[[], None], seconds: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import stat
@@ -104,6 +105,14 @@ def test_djangos_commands_say_one_line_where_there_can_be_no_store(tmp_path: Pat
     done = warm.run([command], environment(tmp_path / "file" / "home"), timeout=START_SECONDS)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert done.stderr.startswith(f"[nexus] {said}")
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_python_without_docstrings_leaves_agents_theirs(tmp_path: Path) -> None:
+    asked = INITIALIZE + '{"jsonrpc": "2.0", "id": 2, "method": "tools/list"}\n'
+    said = started(tmp_path / "home", "runmcp", text=asked, PYTHONOPTIMIZE="2").stdout
+    tools = json.loads(said.splitlines()[1])["result"]["tools"]
+    assert all(tool["description"] for tool in tools)
 
 
 # Streams
