@@ -4,6 +4,7 @@ scripts."""
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import sys
 import unicodedata
@@ -30,6 +31,7 @@ from nexus.core.progress import at_work
 from nexus.core.quoting import visible
 
 NOTHING = 3  # exit code: it went well, and there was nothing
+CLOSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 WIDEST = 60  # columns of a cell in a table
 LONG = 100  # characters of a fact beside its name; a longer one stands below it
 EXIT_CODES = "exit codes:\n  0  done\n  1  refused or failed; stderr has the code and what to do"
@@ -116,6 +118,11 @@ class NexusCommand(BaseCommand):
             if known is None:
                 raise
             self._fail(known)
+        except OSError as error:  # of a file that a command reads or writes itself
+            if error.errno not in CLOSED or error.filename is None:
+                raise
+            why = f"{error.filename} is closed to this user ({error.strerror}). Open it, or choose another --home."
+            self._fail(NexusError(Code.CONFIG_ERROR, why))
         except EOFError:  # Ctrl-D where a question was asked
             self.stderr.write("\n[nexus] No answer was given: nothing was changed.")
             sys.exit(1)

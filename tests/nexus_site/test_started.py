@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import shutil
 import stat
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from nexus.core import outward, surroundings
 from tests import warm
 from tests.acceptance.hub import ROOT, START_SECONDS
+from tests.acceptance.pool import until
 from tests.acceptance.processes import environment
 
 HOOKED = '{"hook_event_name": "SessionStart", "cwd": "/"}'
@@ -129,6 +131,17 @@ def test_a_closed_stream_is_as_an_empty_one(tmp_path: Path, how: str) -> None:
 
 
 @pytest.mark.usefixtures("starts_processes")
+def test_a_stream_that_does_not_wait_is_waited_for() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
+    program = "from nexus.core import surroundings; surroundings.open_streams(); print(input())"
+    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdin=reading, stdout=subprocess.PIPE) as process:
+        until(lambda: os.get_blocking(reading))  # both ends of a description share the flag
+        os.write(writing, b"after all\n")
+        assert process.communicate()[0] == b"after all\n"
+
+
+@pytest.mark.usefixtures("starts_processes")
 def test_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     done = started(tmp_path / "home", "agents", "list", how=">/dev/full")
     assert (done.returncode, done.stderr) == (
@@ -178,6 +191,33 @@ def test_a_user_that_the_system_does_not_know_has_the_home_of_containers(
     monkeypatch.setattr(pwd, "getpwuid", unknown)
     settled()
     assert Path.home() == Path("/")
+
+
+@pytest.mark.usefixtures("starts_processes")
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["status"], "DB_ERROR: Cannot create the store at "),
+        (["doctor"], "DB_ERROR: There is no store at "),
+        (["setup", "--check"], "hub "),
+        (["setup", "--client", "codex", "--yes"], "is closed to this user"),
+        (["backup"], "is closed to this user"),
+        (["migrate"], "DB_ERROR: Cannot create "),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else "",
+)
+def test_a_home_that_is_closed_to_this_user_is_named(tmp_path: Path, command: list[str], said: str) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    environ = {**environment(tmp_path / "home"), "HOME": str(closed)}
+    for name in ("NEXUS_HOME", "NEXUS_DATABASE_URL"):
+        environ.pop(name, None)
+    somebody = ("bwrap", "--dev-bind", "/", "/", "--unshare-user", "--uid", "54321", "--cap-drop", "ALL")
+    done = subprocess.run(
+        [*somebody, sys.executable, "manage.py", *command], cwd=ROOT, env=environ, capture_output=True, text=True
+    )
+    assert said in done.stdout + done.stderr and "Traceback" not in done.stderr
 
 
 def test_a_home_is_taken_as_it_is(settled: Any) -> None:
