@@ -16,6 +16,7 @@ OF_MODULES = {
 }
 OURS, PACKAGE, OPERATORS = "in the hub's own home", "of this package", "a file that the operator names"
 KERNEL = "in /proc"
+IN_GIT = "names in a git directory, in which git itself looks for them"
 OPENED = "by a descriptor of that module"
 EXCEPTIONS = {
     "nexus/control/maintenance.py _check_worktrees": OURS,
@@ -41,7 +42,12 @@ EXCEPTIONS = {
     "nexus/hooks/hook_state.py _load": OURS,
     "nexus/hooks/hook_state.py lock": OURS,
     "nexus/hooks/hook_state.py faults": OURS,
+    "nexus/hooks/hook_state.py _fault_files": OURS,
+    "nexus/hooks/client_commands.py _is_pythons": "the program that runs",
+    "nexus/hooks/setup_record.py follow": OURS,
     "nexus/hooks/setup_record.py paths": OURS,
+    "nexus/reservations/guard/hooks.py _configured_trees": IN_GIT,
+    "nexus/reservations/guard/hooks.py _submodules": IN_GIT,
     "nexus/hooks/setup_record.py read": OURS,
     "nexus/planning/catalog/bundled.py _text": PACKAGE,
     "nexus/planning/directory.py _create": OPENED,

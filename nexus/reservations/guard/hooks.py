@@ -27,6 +27,7 @@ GUARDING = ("installed", BY_HAND)  # the states of a hook that runs the check
 UNCHANGED = " Nothing was changed."
 CHECK = Path(__file__).with_name("run.py")
 TIME_LIMIT_SECONDS = 30
+LINK_BYTES = 4_096  # of a file that says where a work tree is
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,8 @@ def _find_hooks(repository: str, home: Path) -> HooksDirectory:
 def _configured_trees(git_dir: Path) -> Iterator[tuple[Path, Path]]:
     """Yield the linked work trees with a configuration of their own, each with the git directory of all."""
     for file in git_dir.glob("worktrees/*/config.worktree"):
-        tree = Path(os.path.realpath(file.parent / os.fsdecode((file.parent / "gitdir").read_bytes()[:-1]))).parent
+        led_to = os.fsdecode(foreign_files.beginning(str(file.parent / "gitdir"), LINK_BYTES) or b"").rstrip("\n")
+        tree = Path(os.path.realpath(file.parent / led_to)).parent
         if tree.is_dir():
             yield tree, git_dir
 
