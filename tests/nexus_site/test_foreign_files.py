@@ -41,7 +41,6 @@ EXCEPTIONS = {
     "nexus/hooks/client_processes.py _tidy": OURS,
     "nexus/hooks/hook_state.py _load": OURS,
     "nexus/hooks/hook_state.py lock": OURS,
-    "nexus/hooks/hook_state.py faults": OURS,
     "nexus/hooks/hook_state.py _fault_files": OURS,
     "nexus/hooks/client_commands.py _is_pythons": "the program that runs",
     "nexus/hooks/setup_record.py follow": OURS,
