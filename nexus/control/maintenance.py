@@ -27,7 +27,8 @@ from nexus.control.runners.git import GitFailed, check_version
 from nexus.control.runners.processes import HOMES
 from nexus.control.runners.repositories import remove_placeholders
 from nexus.control.runners_file import remarks
-from nexus.control.worktrees.trees import FOLDER, LEAVING, LOCKS, sweep
+from nexus.control.worktrees import worktrees
+from nexus.control.worktrees.trees import FOLDER
 from nexus.core import foreign_files
 from nexus.core.background_work import BackgroundWork
 from nexus.core.config import CoreSettings
@@ -114,7 +115,7 @@ def _check_worktrees(examination: Any) -> Iterator[Finding]:
             )
     home = Path(os.path.realpath(examination.path)) / FOLDER
     for path in sorted(home.iterdir()) if home.is_dir() else ():
-        if str(path) not in known and path.name not in (LOCKS, LEAVING):
+        if str(path) not in known and not path.name.startswith("."):
             yield Finding(
                 f"{path} is no agent's worktree: it was not finished, or its record was pruned.",
                 "Look into it, and remove the directory.",
@@ -167,7 +168,7 @@ def clear() -> None:
     living = PoolAgent.objects.living().values_list("pk", flat=True)
     known = PoolAgent.objects.values_list("agent_id", flat=True).distinct()
     _remove(_left(home, there, set(living), set(known)))
-    sweep(Path(os.path.realpath(home), FOLDER, LEAVING))
+    worktrees.finish_discards()
     written = PoolAgent.objects.values_list("ended_at", "write_paths")
     paths = {path for ended_at, each in written if ended_at is not None for path in each}
     remove_placeholders(paths - {path for ended_at, each in written if ended_at is None for path in each})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from nexus.control.worktrees.trees import LEAVING, SCRATCH
+from nexus.control.worktrees.trees import SCRATCH
 from tests.acceptance.pool import Pool, until
 from tests.conftest import Furnish, Nest
 from tests.git import git
@@ -59,7 +59,7 @@ def test_trees_of_agents_and_checks_stop_nobody(furnish: Furnish, tmp_path: Path
         pool.result("destroy_agent", agent_id="bad")
         pool.operate("pool_worktree_discard", agent_id="bad", changes_too=True, lost_too=True)
         assert not bad.exists() and secret.read_text() == "mine\n"
-        assert [*(home / SCRATCH).iterdir(), *(bad.parent / LEAVING).iterdir()] == []
+        assert [*(home / SCRATCH).iterdir()] == []
         assert httpx.get(f"{pool.hub.url}/readyz").status_code == 200
         assert not [line for line in pool.hub.lines if "Traceback" in line]
     finally:

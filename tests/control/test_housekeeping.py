@@ -12,7 +12,7 @@ from django.db import connection
 from coordination.services import keys
 from nexus.control import maintenance
 from nexus.control.agents import pool, turns
-from nexus.control.models import PoolAgent, TurnStatus
+from nexus.control.models import PoolAgent, PoolWorktree, TurnStatus
 from nexus.control.runners.base import LOGS
 from nexus.control.worktrees import trees
 from nexus.core.clock import now
@@ -97,17 +97,19 @@ def test_nested_directories_of_an_agent_stop_neither(
     assert list(maintenance.CHECKS[-1].check(Looked(home))) == []
 
 
-def test_what_removals_left_goes_unless_one_is_under_way(
-    home: Path, agents: dict[str, PoolAgent], nested: Nest
-) -> None:
+def test_what_a_discard_left_goes_unless_it_is_under_way(home: Path, db: None, nested: Nest) -> None:
     worktrees = home.resolve() / trees.FOLDER
-    for name in ("crashed", "under way"):
-        (worktrees / trees.LEAVING / name).mkdir(parents=True)
-        nested(worktrees / trees.LEAVING / name, 5)
-    with trees._lock(str(worktrees / "under way")) as is_free:
+    gone = dict.fromkeys(("git_dir", "branch", "base", "origin", "origin_git_dir"), "/gone")
+    for name, state in (("crashed", "discarded"), ("under-way", "discarded"), ("kept", "kept")):
+        path = worktrees / name
+        path.mkdir(parents=True)
+        nested(path, 5)
+        about = {"path": str(path), "borrowed": ["/gone/objects"], "state": state, "created_at": now()}
+        PoolWorktree.objects.create(worktree_id=name, agent=create(name), **gone, **about)
+    with trees._lock(str(worktrees / "under-way")) as is_free:
         assert is_free()
         maintenance.clear()
-    assert [each.name for each in (worktrees / trees.LEAVING).iterdir()] == ["under way"]
+    assert sorted(each.name for each in worktrees.iterdir()) == [trees.LOCKS, "kept", "under-way"]
 
 
 def test_a_home_without_a_pool_has_nothing_left(tmp_path: Path, configure: Callable[..., None]) -> None:

@@ -30,7 +30,6 @@ EXCEPTIONS = {
     "nexus/control/worktrees/lane.py _lock": OURS,
     "nexus/control/runners/tools/files.py list_directory": OPENED,
     "nexus/control/worktrees/trees.py _lock": OURS,
-    "nexus/control/worktrees/trees.py sweep": OURS,
     "nexus/control/worktrees/trees.py _apart": "in a directory of ours that ends with the call",
     "nexus/control/worktrees/local_files.py bring": "in a new clone that nobody has yet",
     "nexus/control/worktrees/trees.py _create": "in a new clone that nobody has yet",

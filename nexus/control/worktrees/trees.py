@@ -55,7 +55,6 @@ from nexus.core.unified_diff import ChangedFile
 
 FOLDER = "worktrees"  # below the home
 LOCKS = ".locks"  # below that, since an agent could hold a lock in its own tree
-LEAVING = ".leaving"  # beside it: what is being removed
 SCRATCH = "lane"  # below the home: work trees in which checks run
 BASES = "refs/nexus/worktrees"  # in the origin: a ref of each worktree, which holds its base
 FETCHED = "refs/nexus/work"  # the work of each, as it was fetched last
@@ -684,44 +683,39 @@ def _is_copy(about: os.stat_result, path: str) -> bool:
 
 @contextmanager
 def removal(tree: Tree, message: str, *, changes_too: bool, lost_too: bool) -> Iterator[None]:
-    """Remove a worktree and its branch while the caller records that; if the caller fails, all of it stays.
+    """Remove a worktree and its branch once the caller recorded that; if the caller fails, all of it stays.
 
     Work that its target does not have goes with `changes_too` alone, and stays in the origin under `kept_ref`. What no
     ref can keep goes with `lost_too` alone. Raises Unsaved and GitFailed.
     """
-    leaving = Path(tree.path).parent / LEAVING / Path(tree.path).name
     with _at_work(tree):
-        is_kept = _saved(tree, message, changes_too, lost_too)
-        leaving.parent.mkdir(mode=0o700, exist_ok=True)
-        with suppress(FileNotFoundError):
-            Path(tree.path).rename(leaving)  # one step: a crash leaves no half of it where it was
-        try:
-            yield
-        except BaseException:
-            with suppress(FileNotFoundError):
-                leaving.rename(tree.path)
-            raise
-        with suppress(GitFailed):  # it is removed; what is left in the origin is refs
-            _drop_branch(tree, is_kept)
-    sweep(leaving.parent)
+        _save_all(tree, message, changes_too, lost_too)
+        yield
+        _remove(tree)
 
 
-def sweep(leaving: Path) -> None:
-    """Remove what removals, and kills in the middle of one, have left in a directory."""
-    for left in leaving.iterdir() if leaving.is_dir() else ():
-        with _lock(str(leaving.parent / left.name)) as is_free, suppress(OSError):  # what cannot go is tried again
-            if is_free():
-                foreign_files.remove(str(left))
+def finish_removal(tree: Tree) -> None:
+    """Remove what a removal, and a kill in the middle of one, has left, unless that is under way."""
+    with _lock(tree.path) as is_free:
+        if is_free():
+            _remove(tree)
 
 
-def _saved(tree: Tree, message: str, changes_too: bool, lost_too: bool) -> bool:
-    """Let refs of the origin keep a worktree's work; return whether there was any. Raises Unsaved."""
+def _remove(tree: Tree) -> None:
+    with suppress(GitFailed):  # what is left in the origin is refs
+        _drop_branch(tree)
+    with suppress(OSError):  # what cannot go is tried again
+        foreign_files.remove(tree.path)
+
+
+def _save_all(tree: Tree, message: str, changes_too: bool, lost_too: bool) -> None:
+    """Let refs of the origin keep a worktree's work. Raises Unsaved."""
     try:
         work = _committed(tree, message)
         found = _losses(tree, work)
     except (GitFailed, OSError) as error:
         if lost_too:
-            return True
+            return
         raise Unsaved(f"its content cannot be read ({error}), so nothing of it can be kept", "lost_too") from None
     if found.changes and not changes_too:
         raise Unsaved("it holds unmerged changes", "changes_too", found.changes)
@@ -733,7 +727,6 @@ def _saved(tree: Tree, message: str, changes_too: bool, lost_too: bool) -> bool:
         except GitFailed as error:
             if not lost_too:
                 raise Unsaved(f"its changes cannot be kept ({error})", "lost_too", found.changes) from None
-    return bool(found.changes)
 
 
 def _save(tree: Tree, work: CommittedWork) -> None:
@@ -750,7 +743,7 @@ def _save(tree: Tree, work: CommittedWork) -> None:
     _check_directories(tree, _fetch(tree, what, tree.kept_ref))
 
 
-def _drop_branch(tree: Tree, is_kept: bool) -> None:
+def _drop_branch(tree: Tree) -> None:
     """Delete a worktree's branch in its origin, and the refs that hold its base and work. A branch that somebody
     checked out, or that has commits which nothing else has, stays. Raises GitFailed."""
     if not Path(tree.source.common).is_dir():

@@ -26,6 +26,7 @@ from nexus.control.permissions.members import Actor, check_authority, refused
 from nexus.control.runners.git import GitFailed, NothingToClone, origin_of
 from nexus.control.worktrees import trees
 from nexus.control.worktrees.trees import FOLDER, Survey, Tree
+from nexus.core import foreign_files
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import write
@@ -190,6 +191,14 @@ def discard(
         raise refusal(str(error)) from None
     row.state = WorktreeState.DISCARDED
     return row
+
+
+def finish_discards() -> None:
+    """Remove what a hub that was killed left of worktrees that it discarded."""
+    for row in PoolWorktree.objects.filter(state=WorktreeState.DISCARDED):
+        with contextlib.suppress(OSError):
+            if foreign_files.status(row.path) is not None:
+                trees.finish_removal(_of(row))
 
 
 def _check_unused(row: PoolWorktree, *, by_others: bool = False) -> None:
