@@ -409,6 +409,14 @@ def _as_agent(agent: PoolAgent, command: str) -> str:
     return subprocess.run(line, capture_output=True, text=True, check=False).stdout
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a directory away")
+def test_a_repository_of_another_account_is_named(db: None, repository: Path) -> None:
+    for path in (repository, *repository.rglob("*")):
+        os.chown(path, 4321, 4321)
+    error = does("pool_create_agent", agent_id="smith", cwd=str(repository), worktree=True)["error"]
+    assert error["code"] == "WORKTREE_REFUSED" and "another account's" in error["message"]
+
+
 def test_an_agent_commits_in_its_worktree_and_sees_the_history(made: Path, repository: Path) -> None:
     agent = PoolAgent.objects.get()
     said = _as_agent(agent, "echo two > notes.txt; git commit -qam Mine; git log --format='%s by %an'")

@@ -12,10 +12,10 @@ from nexus.control.maintenance import CHECKS
 from nexus.control.models import PoolAgent
 from nexus.control.runners.git import origin_of
 from nexus.control.worktrees import trees
-from tests.control.test_worktrees import does, merge, pool, repository
+from tests.control.test_worktrees import does, made, merge, pool, repository
 from tests.git import git
 
-__all__ = ["pool", "repository"]
+__all__ = ["made", "pool", "repository"]
 
 AHEAD = 4  # commits of the source after its first
 
@@ -41,11 +41,23 @@ def worked(place: Path, path: str = "src/new.txt") -> Path:
     tree = trees.make(origin_of(str(place)), str(place.parent / "tree"), "smith")
     made = Path(tree.path)
     assert git(made, "status", "--porcelain") == ""
+    (made / path).parent.mkdir(parents=True, exist_ok=True)
     (made / path).write_text("new\n")
     assert [file["path"] for file in trees.survey(tree).files] == [path]
     merge(tree)
     assert (place / path).read_text() == "new\n" and git(place, "status", "--porcelain") == ""
     return made
+
+
+def test_long_names_with_line_breaks_are_merged(source: Path) -> None:
+    worked(source, "/".join([*["d" * 199] * 19, "a\nb"]))
+
+
+def test_a_branch_without_a_commit_is_named(made: Path, repository: Path) -> None:
+    git(repository, "checkout", "--quiet", "--orphan", "unborn")
+    for operation, why in (("diff", "has no commit yet"), ("queue", "there is no branch unborn")):
+        error = does(f"pool_worktree_{operation}", agent_id="smith")["error"]
+        assert error["code"] == "WORKTREE_REFUSED" and why in error["message"]
 
 
 @pytest.mark.parametrize("how", ["--depth=2", "--filter=blob:none", "--filter=tree:0"])

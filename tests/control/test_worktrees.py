@@ -463,6 +463,9 @@ def test_it_leaves_nothing_of_a_call_that_is_refused(db: None, repository: Path,
         return str(does("pool_create_agent", worktree=True, **arguments)["error"]["code"])
 
     assert does("pool_create_agent", agent_id="taken", cwd=str(tmp_path))["ok"]
+    git(tmp_path, "clone", "--quiet", "--shared", str(repository), "shared")
+    shared = does("pool_create_agent", worktree=True, agent_id="smith", cwd=str(tmp_path / "shared"))["error"]
+    assert shared["code"] == "WORKTREE_REFUSED" and "borrows objects from another repository" in shared["message"]
     assert refused(agent_id="taken", cwd=str(repository)) == "VALIDATION_ERROR"
     assert refused(agent_id="a/b", cwd=str(repository)) == "VALIDATION_ERROR"
     assert refused(agent_id="smith", cwd=str(repository), preset="yolo") == "NOT_PERMITTED"

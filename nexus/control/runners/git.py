@@ -53,6 +53,16 @@ NEUTRAL = {
     "submodule.recurse": "false",
     "advice.graftFileDeprecated": "false",
 }
+SENTENCES = {  # by what git says, for what it does not say plainly
+    "fatal: Out of memory": "git needs too much memory to read it; remove what is large",
+    "fatal: Needed a single revision": "the repository has no commit yet",
+    "No space left on device": "the disk is full",
+    "Read-only file system": "it is on a disk that cannot be written to",
+    **dict.fromkeys(
+        ("insufficient permission", "unable to create directory for"),
+        "git may not write into the repository; is it another account's?",
+    ),
+}
 EYES = ("core.autocrlf", "core.eol", "core.excludesfile")  # settings by which git sees files
 PROGRAMS = {  # settings that run programs, and harmless values for them
     "filter": {"clean": "", "smudge": "", "process": "", "required": "false"},
@@ -213,7 +223,7 @@ class Git:
                 raise GitFailed("git did not say what came of it")
             about = json.loads(head)
             if not about["cut"] and about["code"] not in each.expect:
-                raise GitFailed(about["errors"][-400:] or f"git ended with exit code {about['code']}")
+                raise _failure(about["code"], about["errors"])
             _check_read(about["errors"])
             said.append(GitResult(about["code"], rest[: about["size"]], about["cut"]))
             rest = rest[about["size"] :]
@@ -254,7 +264,7 @@ class Git:
         with tempfile.TemporaryDirectory(prefix="nexus-git-", ignore_cleanup_errors=True) as scratch:
             said, errors = _call(self.prepared(command, values, scratch), input, largest, self.seconds or SECONDS, fds)
         if not said.cut and said.code not in expect:
-            raise GitFailed(errors[-400:] or f"git ended with exit code {said.code}")
+            raise _failure(said.code, errors)
         _check_read(errors)
         return said
 
@@ -389,6 +399,12 @@ def login_files() -> tuple[str, ...]:
     home = Path.home()
     agent = os.environ.get("SSH_AUTH_SOCK", "")
     return (*(str(home / name) for name in LOGIN_FILES), *((agent,) if agent.startswith("/") else ()))
+
+
+def _failure(code: int, errors: str) -> GitFailed:
+    """Return the error for what git says, in words for an operator."""
+    said = next((sentence for words, sentence in SENTENCES.items() if words in errors), errors[-400:])
+    return GitFailed(said or f"git ended with exit code {code}")
 
 
 def _check_read(errors: str) -> None:

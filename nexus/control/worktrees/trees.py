@@ -234,8 +234,8 @@ def make(origin: Origin, path: str, wanted: str, owner: str | None = "", files: 
         try:
             base = origin.head()
         except GitFailed as error:
-            if "Needed a single revision" in str(error):
-                raise NothingToClone("the repository has no commit yet") from None
+            if "no commit yet" in str(error):
+                raise NothingToClone(str(error)) from None
             raise
         try:
             Path(path).mkdir(mode=0o700)  # first: what is there already is never removed
@@ -259,13 +259,12 @@ def make(origin: Origin, path: str, wanted: str, owner: str | None = "", files: 
 
 
 def _new_branch(git: Git, wanted: str, base: str) -> str:
-    """Create the branch `nexus/<name>`, with a number if the name is taken. Each try is one step, so that no two
-    callers get the same."""
+    """Create the branch `nexus/<name>`, with a number if the name is taken. git makes no branch that somebody else has
+    made meanwhile."""
     for number in range(1, MOST_BRANCHES):
         branch = f"nexus/{wanted}" + (f"-{number}" if number > 1 else "")
-        if git.run("show-ref", "--verify", "--quiet", f"refs/heads/{branch}", expect=(0, 1)).code == 0:
-            continue
-        if git.run("update-ref", f"refs/heads/{branch}", base, "0" * len(base), expect=(0, 128)).code == 0:
+        if not git.line("for-each-ref", "--count=1", f"refs/heads/{branch}"):  # or below it
+            git.run("update-ref", f"refs/heads/{branch}", base, "0" * len(base))
             return branch
     raise GitFailed(f"no branch nexus/{wanted} can be made")
 
@@ -325,10 +324,7 @@ def in_place(directory: str, since: datetime) -> Tree:
     Raises NoRepository and GitFailed.
     """
     origin = origin_of(directory)
-    git = origin.reading()
-    head = git.commit_of("HEAD")
-    if not head:
-        raise GitFailed("the repository has no commit yet")
+    git, head = origin.reading(), origin.head()
     base = git.line("rev-list", "--max-count=1", "--first-parent", f"--before={int(since.timestamp())}", head)
     base = base or EMPTY[format_of(head)]
     return Tree(origin.top, origin.git_dir, "", base, origin.top, origin.git_dir, origin.objects, owner=origin.top)

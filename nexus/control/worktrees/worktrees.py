@@ -195,10 +195,10 @@ def discard(
 
 def finish_discards() -> None:
     """Remove what a hub that was killed left of worktrees that it discarded."""
-    for row in PoolWorktree.objects.filter(state=WorktreeState.DISCARDED):
+    for row in PoolWorktree.objects.filter(state=WorktreeState.DISCARDED).select_related("agent"):
         with contextlib.suppress(OSError):
             if foreign_files.status(row.path) is not None:
-                trees.finish_removal(_of(row))
+                trees.finish_removal(own(row))
 
 
 def _check_unused(row: PoolWorktree, *, by_others: bool = False) -> None:
