@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +18,7 @@ import pytest
 from nexus.control.models import MergeState, PoolAgent, PoolWorktree
 from nexus.control.permissions.members import Actor
 from nexus.control.runners import processes, sandbox
-from nexus.control.runners.git import origin_of
+from nexus.control.runners.git import Git, origin_of
 from nexus.control.runners_file import Acp
 from nexus.control.worktrees import trees, worktrees
 from tests.control.test_worktrees import does, made, merged, pool, repository
@@ -228,6 +230,10 @@ def pipe_for_refs(a: Attack) -> None:
     os.mkfifo(a.tree / ".git" / "packed-refs")
 
 
+def pipe_for_a_branch(a: Attack) -> None:
+    os.mkfifo(a.tree / ".git" / "refs" / "heads" / "endless")
+
+
 def lock_of_a_killed_git(a: Attack) -> None:
     (a.tree / ".git" / "index.lock").touch()
 
@@ -379,6 +385,59 @@ def test_repositories_that_make_git_take_long_leave_room_for_others_and_for_oper
         answer = does("pool_worktree_diff", agent_id="smith")
         assert answer["error"]["code"] == "WORKTREE_REFUSED" and "call again" in answer["error"]["message"]
     assert does("pool_worktree_diff", agent_id="smith")["ok"]
+
+
+@pytest.fixture
+def at_fetch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+    """Let a call be made whenever a clone is about to serve what it holds."""
+    serving = Git.serving
+
+    def patch(call: Callable[[], object]) -> None:
+        @contextmanager
+        def patched(git: Git, command: Sequence[str]) -> Iterator[tuple[int, int]]:
+            call()
+            with serving(git, command) as ends:
+                yield ends
+
+        monkeypatch.setattr(Git, "serving", patched)
+
+    return patch
+
+
+def test_a_clone_that_changes_during_the_fetch_is_looked_at_again(
+    made: Path, repository: Path, at_fetch: Callable[..., None]
+) -> None:
+    def changes() -> None:
+        git(made, "commit", "--quiet", "--allow-empty", "-m", "Late")
+        git(made, "update-ref", trees.WORK, "HEAD")
+
+    (made / "notes.txt").write_text("mine\n")
+    at_fetch(changes)
+    before = git(repository, "rev-parse", "HEAD")
+    for operation in ("diff", "merge", "keep"):
+        error = does(f"pool_worktree_{operation}", agent_id="smith")["error"]
+        assert error["code"] == "WORKTREE_REFUSED" and "call again" in error["message"]
+    assert git(repository, "rev-parse", "HEAD", "nexus/smith").split() == [before, before]
+    at_fetch(lambda: None)
+    assert does("pool_worktree_diff", agent_id="smith")["data"]["files"] == ["notes.txt"]
+
+
+def test_a_fetch_that_never_ends_holds_up_no_other_worktree(
+    made: Path, repository: Path, tmp_path: Path, at_fetch: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe_for_a_branch(Attack(made, repository, tmp_path / "outside"))
+    assert does("pool_create_agent", agent_id="other", cwd=str(repository), worktree=True)["ok"]
+    tree = worktrees.own(PoolWorktree.objects.select_related("agent").get(agent__agent_id="smith"))
+    begun = threading.Event()
+    at_fetch(begun.set)
+    monkeypatch.setattr(trees, "LOCK_SECONDS", 0)
+
+    looking = threading.Thread(target=trees.survey, args=(tree,))
+    looking.start()
+    assert begun.wait(60)  # a bound against hanging, not a figure
+    assert does("pool_worktree_keep", agent_id="other")["ok"] and looking.is_alive()
+    (made / ".git" / "refs" / "heads" / "endless").write_text("no branch\n")
+    looking.join()
 
 
 def test_the_calls_of_agents_below_one_count_as_its_own(made: Path) -> None:

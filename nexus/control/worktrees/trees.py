@@ -478,7 +478,7 @@ def _fetch(tree: Tree, what: Sequence[str], ref: str, *, shown: str = "") -> str
     sends = replace(git, reading=(tree.path, *tree.borrowed), writing=(), config={**git.config, **hidden})
     config = {**NEUTRAL, "fetch.fsckObjects": "true", "fetch.unpackLimit": "1", "protocol.fd.allow": "always"}
     takes = replace(tree.source.writing(), config=config, largest_file=PACK_BYTES, protocols="fd")
-    with alone(tree.source.common), sends.serving(("git", "upload-pack", "--strict", tree.git_dir)) as (reads, writes):
+    with sends.serving(("git", "upload-pack", "--strict", tree.git_dir)) as (reads, writes):
         options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance")
         try:
             _, found = takes.steps(
