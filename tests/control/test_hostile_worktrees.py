@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+import struct
 import subprocess
 import threading
 import time
@@ -27,6 +29,15 @@ from tests.git import git
 __all__ = ["made", "pool", "repository"]
 
 SECRET = "s3cret-of-another-repository"
+ZEROS = "0be2be10a4c8764f32c4bf372a98edc731a4b204"  # git's id of ZEROS_BYTES of them
+ZEROS_BYTES = 5 * 1024**3
+HOOKS = """
+applypatch-msg commit-msg fsmonitor-watchman p4-changelist p4-post-changelist p4-pre-submit p4-prepare-changelist
+post-applypatch post-checkout post-commit post-index-change post-merge post-receive post-rewrite post-update
+pre-applypatch pre-auto-gc pre-commit pre-merge-commit pre-push pre-rebase pre-receive prepare-commit-msg proc-receive
+push-to-checkout reference-transaction sendemail-validate update
+""".split()
+TWINS = (".GIT", ".git ", ".git...", ".git::$INDEX_ALLOCATION", "git~1", "GiT~1", ".g\u200cit", "a\\.git\\b")
 
 
 @pytest.fixture(autouse=True)
@@ -90,10 +101,12 @@ def own_programs(a: Attack) -> None:
 
 def hooks(a: Attack) -> None:
     (a.tree / "hooks").mkdir()
-    for name in ("post-checkout", "pre-commit", "reference-transaction", "post-index-change", "post-merge"):
+    for name in HOOKS:
         shutil.copy(a.script, a.tree / "hooks" / name)
+        a.config(f'[hook "{name}"]\nevent = {name}\ncommand = {a.script}\n')
     git(a.tree, "config", "core.hooksPath", str(a.tree / "hooks"))
-    shutil.copytree(a.tree / "hooks", a.tree / ".git" / "hooks", dirs_exist_ok=True)
+    for place in (a.tree / ".git" / "hooks", a.tree / ".git" / "refs" / "hooks"):
+        shutil.copytree(a.tree / "hooks", place, dirs_exist_ok=True)
 
 
 def foreign_gitdir(a: Attack) -> None:
@@ -171,9 +184,9 @@ def replaced(a: Attack) -> None:
     git(a.tree, "replace", "HEAD", "HEAD~1")
 
 
-def _commits_tree(a: Attack, *entries: tuple[str, str]) -> None:
+def _commits_tree(a: Attack, *entries: tuple[str, str], blob: str = "") -> None:
     """Commit a tree with these entries, mode and name, whatever git thinks of them."""
-    blob = git(a.tree, "hash-object", "-w", "evil.sh")
+    blob = blob or git(a.tree, "hash-object", "-w", "evil.sh")
     lines = b"".join(
         f"{mode} {name}\0".encode()
         + bytes.fromhex(blob if mode != "40000" else git(a.tree, "rev-parse", "HEAD^{tree}"))
@@ -203,8 +216,45 @@ def incomplete_history(a: Attack) -> None:
     (a.tree / ".git" / "HEAD").write_text(f"{commit}\n")
 
 
-def twin_of_a_git_directory(a: Attack) -> None:
-    _commits_tree(a, ("40000", ".g\u200cit"), ("40000", ".GIT"))
+def pack_that_unpacks_to_much(a: Attack) -> None:
+    """A file that is given as its difference to another: the copy of that, again and again."""
+    size, copies = 2**24 - 1, 12
+
+    def packed(kind: int, length: int, before: bytes, content: bytes) -> bytes:
+        head = bytes([0x80 | kind << 4 | length & 15]) + _number(length >> 4)
+        return head + before + zlib.compress(content)
+
+    difference = _number(size) + _number(size * copies) + b"\xf0\xff\xff\xff" * copies
+    base = hashlib.sha1(b"blob %d\0" % size + bytes(size)).digest()
+    entries = packed(3, size, b"", bytes(size)) + packed(7, len(difference), base, difference)
+    pack = b"PACK" + struct.pack(">II", 2, 2) + entries
+    given = pack + hashlib.sha1(pack).digest()
+    subprocess.run(["git", "index-pack", "--stdin"], cwd=a.tree, input=given, check=True, capture_output=True)
+    blob = hashlib.sha1(b"blob %d\0" % (size * copies) + bytes(size * copies)).hexdigest()
+    _commits_tree(a, ("100644", "zeros"), blob=blob)
+
+
+def _number(value: int) -> bytes:
+    """A number as packs have it, seven bits a byte."""
+    return bytes([value]) if value < 128 else bytes([0x80 | value & 127]) + _number(value >> 7)
+
+
+def zeros(a: Attack) -> None:
+    """A file of gigabytes that was committed, and is not there."""
+    header = b"blob %d\0" % ZEROS_BYTES
+    packed = zlib.compressobj()
+    parts = [packed.compress(header) + packed.flush(zlib.Z_FULL_FLUSH)]
+    parts += [packed.compress(bytes(2**24)) + packed.flush(zlib.Z_FULL_FLUSH)] * (ZEROS_BYTES // 2**24)
+    low, high = zlib.adler32(header) & 0xFFFF, zlib.adler32(header) >> 16
+    parts += [b"\3\0", struct.pack(">HH", (high + ZEROS_BYTES * low) % 65521, low)]
+    path = a.tree / ".git" / "objects" / ZEROS[:2] / ZEROS[2:]
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"".join(parts))
+    _commits_tree(a, ("100644", "zeros"), blob=ZEROS)
+
+
+def lines_without_number(a: Attack) -> None:
+    (a.tree / "lines").write_bytes(b"\n" * 10_000_000)
 
 
 def options_for_names(a: Attack) -> None:
@@ -238,7 +288,10 @@ def lock_of_a_killed_git(a: Attack) -> None:
     (a.tree / ".git" / "index.lock").touch()
 
 
-ATTACKS: dict[str, tuple[Callable[[Attack], None], bool]] = {  # and whether that the work comes in is as well as none
+MEMORY, TIME = "needs too much memory", "took longer than"
+ATTACKS: dict[
+    str, tuple[Callable[[Attack], None], bool | str]
+] = {  # and whether that the work comes in is as well as none, or why it is refused
     "a conditional include": (include_if, True),
     "a filter whose name is no UTF-8": (filter_that_is_no_utf8, True),
     "a configuration over 1 MB": (large_configuration, True),
@@ -253,18 +306,21 @@ ATTACKS: dict[str, tuple[Callable[[Attack], None], bool]] = {  # and whether tha
     "symlinks to a file elsewhere": (links_to_files, True),
     "a nested repository as a submodule": (nested_repository, True),
     "a pipe as an included configuration": (pipe_that_is_included, False),
-    "a pipe for attributes": (pipe_for_attributes, False),
+    "a pipe for attributes": (pipe_for_attributes, TIME),
     "an index that is none": (hostile_index, True),
     "grafts, a shallow file and a commit graph": (grafts, True),
     "replaced commits": (replaced, True),
     "a .git in a committed tree": (git_directory_in_a_tree, True),
     "a .. in a committed tree": (parent_directory_in_a_tree, True),
     "a history that is not there": (incomplete_history, False),
-    "a twin of .git in a committed tree": (twin_of_a_git_directory, True),
+    "a pack that unpacks to much": (pack_that_unpacks_to_much, MEMORY),
+    "gigabytes of zeros": (zeros, TIME),
+    "lines without number": (lines_without_number, MEMORY),
     "options for names": (options_for_names, True),
     "programs of upload-pack": (programs_of_upload_pack, True),
     "100,000 refs": (very_many_refs, True),
-    "a pipe for refs": (pipe_for_refs, False),
+    "a pipe for refs": (pipe_for_refs, TIME),
+    "a pipe for a branch": (pipe_for_a_branch, TIME),
     "a lock of a killed git": (lock_of_a_killed_git, True),
 }
 
@@ -279,15 +335,18 @@ def test_nothing_of_it_runs_or_is_read_outside(
     play(attack)
     for mark in attack.marks:  # of the agent's own git, while it played
         mark.unlink(missing_ok=True)
-    if "pipe" in name:
+    if "pipe" in name or comes_in == TIME:
         monkeypatch.setattr("nexus.control.runners.git.SECONDS", 2)
+    if comes_in == MEMORY:
+        monkeypatch.setattr("nexus.control.runners.git.MEMORY_BYTES", 128 * 1024**2)
     for operation in ("diff", "queue", "keep"):
         answer = does(f"pool_worktree_{operation}", agent_id="smith")
         assert SECRET not in str(answer)
         if not answer["ok"]:
             assert answer["error"]["code"] == "WORKTREE_REFUSED"
+            assert operation != "diff" or not isinstance(comes_in, str) or comes_in in answer["error"]["message"]
         elif operation == "diff":
-            assert comes_in
+            assert comes_in is True
     assert not [mark for mark in attack.marks if mark.exists()]
     shown = subprocess.run(["git", "log", "--all", "--patch"], cwd=repository, check=True, capture_output=True)
     assert SECRET.encode() not in shown.stdout
@@ -295,7 +354,11 @@ def test_nothing_of_it_runs_or_is_read_outside(
 
 
 @pytest.mark.parametrize(
-    "play", [git_directory_in_a_tree, twin_of_a_git_directory, parent_directory_in_a_tree, incomplete_history]
+    "play",
+    [
+        *(git_directory_in_a_tree, parent_directory_in_a_tree, incomplete_history),
+        *(lambda a, name=name: _commits_tree(a, ("40000", name)) for name in TWINS),
+    ],
 )
 def test_a_fetch_is_checked_before_any_ref_moves(
     made: Path, repository: Path, tmp_path: Path, play: Callable[[Attack], None]
@@ -414,7 +477,7 @@ def test_a_clone_that_changes_during_the_fetch_is_looked_at_again(
     (made / "notes.txt").write_text("mine\n")
     at_fetch(changes)
     before = git(repository, "rev-parse", "HEAD")
-    for operation in ("diff", "merge", "keep"):
+    for operation in ("diff", "queue", "keep"):
         error = does(f"pool_worktree_{operation}", agent_id="smith")["error"]
         assert error["code"] == "WORKTREE_REFUSED" and "call again" in error["message"]
     assert git(repository, "rev-parse", "HEAD", "nexus/smith").split() == [before, before]
@@ -452,7 +515,7 @@ def test_the_calls_of_agents_below_one_count_as_its_own(made: Path) -> None:
 
 def test_a_tree_with_more_than_git_can_read_in_time_is_refused_at_once(made: Path) -> None:
     with (made / "sparse").open("wb") as sparse:
-        sparse.truncate(60 * 1024**3)
+        sparse.truncate(5 * 1024**3)
     error = does("pool_worktree_diff", agent_id="smith")["error"]
     assert (
         error["code"] == "WORKTREE_REFUSED" and f"over {trees.MOST_BYTES} bytes; remove or ignore" in error["message"]

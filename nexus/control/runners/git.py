@@ -36,6 +36,7 @@ OLDEST = (2, 38)  # version whose merge-tree writes a tree; what else is used he
 ANY_CODE = tuple(range(256))  # for a step whose exit code is its answer, or does not matter
 KEPT_SECONDS = 10  # the operator's own settings are used again for so long, unless their files changed
 LARGEST = 1_000_000  # bytes of its answer that are read
+MEMORY_BYTES = 2 * 1024**3  # that git may take: of a pack of few bytes it makes any number
 PRIVATE = "/tmp/nexus"  # noqa: S108 - in the sandbox's own memory
 UNREAD = "could not open directory"  # a warning: git goes on as if the directory were empty
 NEUTRAL = {
@@ -279,7 +280,7 @@ class Git:
 
     def environment(self, values: Mapping[str, str], scratch: str) -> dict[str, str]:
         """Return the variables of a command that gets `values`, and `scratch` for files of its own."""
-        env = {**self._environment(), **values, "SCRATCH": scratch}
+        env = {**self._environment(), **values, "SCRATCH": scratch, git_steps.MOST_MEMORY: str(MEMORY_BYTES)}
         if self.network:
             env |= outward.variables()
         if self.as_operator:

@@ -94,7 +94,7 @@ LOCK_SECONDS, PATIENCE_SECONDS, LOOK_SECONDS = 15, 5, 0.05  # to wait for a repo
 # below it, of all agents, and with those of operators.
 SHARE, AT_ONCE, WITH_OPERATORS = 2, 3, 4
 TIME_LIMIT_SECONDS = 3  # to wait for room
-MOST_BYTES = 8 * 1024**3  # of the files of a worktree that changed, all of which git reads
+MOST_BYTES = 4 * 1024**3  # of the files of a worktree that changed, all of which git reads
 BUSY = "another call is at work on it; call again in a moment"
 # What a clone takes over from its origin's configuration, so that git there finds the same files and objects.
 TAKEN_OVER = ("core.sparsecheckout", "core.sparsecheckoutcone")

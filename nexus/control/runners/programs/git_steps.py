@@ -20,6 +20,7 @@ from contextlib import suppress
 
 INDEX = "NEXUS_INDEX"  # the index that GIT_INDEX_FILE begins as
 LARGEST_FILE = "NEXUS_LARGEST_FILE"  # bytes of each file that git writes
+MOST_MEMORY = "NEXUS_MOST_MEMORY"  # bytes that each git may take
 HEAD = 60_000  # bytes of a step's line at most
 ERRORS = 10_000  # bytes of a step's stderr that are kept, at its end
 NOT_FOUND = 127
@@ -31,9 +32,9 @@ def main() -> None:
     os.makedirs(os.environ["SCRATCH"], exist_ok=True)
     if INDEX in os.environ:
         copy(os.environ.pop(INDEX), os.environ["GIT_INDEX_FILE"])
-    if LARGEST_FILE in os.environ:
-        most = int(os.environ.pop(LARGEST_FILE))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+    for name, kind in ((LARGEST_FILE, resource.RLIMIT_FSIZE), (MOST_MEMORY, resource.RLIMIT_DATA)):
+        if name in os.environ:
+            bound(kind, int(os.environ.pop(name)))
     for step in json.loads(sys.stdin.buffer.readline()):
         line = [*git, *(lines[one] if isinstance(one, int) else one for one in step["arguments"])]
         code, output, cut, errors = call(line, sys.stdin.buffer.read(step["input"]), step["largest"])
@@ -45,6 +46,13 @@ def main() -> None:
         if not cut and code not in step["expect"]:
             return
         lines.append(output.strip())
+
+
+def bound(kind: int, most: int) -> None:
+    """Set a limit for all that is started, unless there is a lower one."""
+    hard = resource.getrlimit(kind)[1]
+    most = most if hard == resource.RLIM_INFINITY else min(hard, most)
+    resource.setrlimit(kind, (most, most))
 
 
 def copy(source: str, target: str) -> None:
