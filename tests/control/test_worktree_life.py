@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from nexus.control.runners.git import GitFailed, origin_of
 from nexus.control.worktrees import trees
 from nexus.control.worktrees.trees import Tree, Unsaved
 from nexus.core.clock import now
-from tests.control.test_worktrees import does, made, pool, repository
+from tests.control.test_worktrees import does, made, merge, pool, repository
 from tests.git import git
 
 __all__ = ["made", "pool", "repository"]
@@ -138,7 +139,7 @@ class Life(RuleBasedStateMachine):
     @rule(verb=st.sampled_from(["keep", "merge"]))
     def decide(self, verb: str) -> None:
         try:
-            getattr(trees, verb)(self.trees[-1], "Decided")
+            merge(self.trees[-1]) if verb == "merge" else trees.keep(self.trees[-1], "Decided")
         except GitFailed as error:
             assert "does not have" in str(error), error  # the branch
 
@@ -285,41 +286,85 @@ def test_a_branch_that_somebody_works_on_stays(repository: Path, tmp_path: Path)
     assert git(repository, "rev-parse", tree.branch) == own
 
 
-def test_a_full_disk_loses_nothing(repository: Path, tmp_path: Path) -> None:
+def read_only(repository: Path) -> None:
+    subprocess.run(["mount", "--bind", repository, repository], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", repository], check=True)
+
+
+def full(repository: Path, left: int = 0) -> None:
+    """Let a repository have a disk of its own, with so many bytes left."""
+    copy = repository.parent / "copy"
+    shutil.copytree(repository, copy, symlinks=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", repository], check=True)
+    shutil.copytree(copy, repository, symlinks=True, dirs_exist_ok=True)
+    filler = repository / ".git" / "filler"
+    with suppress(OSError), filler.open("wb", buffering=0) as opened:
+        while True:
+            opened.write(bytes(4096))
+    os.truncate(filler, filler.stat().st_size - left)
+
+
+def another(tree: Tree) -> None:
+    trees.make(origin_of(tree.origin), f"{tree.path}-2", "smith")
+
+
+DISKS: dict[str, tuple[Callable[[Path], None], Callable[[Tree], object], str]] = {
+    "full, at a look": (full, trees.survey, "the disk is full"),
+    "full, at a merge": (partial(full, left=300_000), merge, "bytes left, and the files take"),
+    "full, at a discard": (full, partial(discard, changes_too=True), "its changes cannot be kept (the disk is full)"),
+    "full, for another": (full, another, "nexus/smith-2"),
+    "read-only, at a merge": (read_only, merge, "a disk that cannot be written to"),
+    "read-only, for another": (read_only, another, "a disk that cannot be written to"),
+}
+
+
+@pytest.mark.parametrize("name", DISKS)
+def test_a_disk_that_takes_nothing_leaves_no_half(repository: Path, tmp_path: Path, name: str) -> None:
     """The disk of the repository, in a process with mounts of its own."""
     tree = trees.make(origin_of(str(repository)), str(tmp_path / "tree"), "smith")
-    (Path(tree.path) / "new.txt").write_text("precious\n")
-    said = tmp_path / "said"
+    (Path(tree.path) / "new.txt").write_text("precious\n" * 100_000)
+    (Path(tree.path) / "notes.txt").write_text("mine\n")
+    (Path(tree.path) / "random").write_bytes(os.urandom(50_000))
+    mount, act, expected = DISKS[name]
+
+    def play() -> str:
+        mount(repository)
+        try:
+            act(tree)
+        except GitFailed as error:
+            assert [*(repository / ".git").rglob("tmp_*"), *(repository / ".git").rglob("*.lock")] == []
+            assert git(repository, "--no-optional-locks", "status", "--porcelain") == ""
+            return str(error)
+        return "done"
+
+    if (said := with_own_mounts(play, tmp_path / "said")) == "no namespaces":
+        pytest.skip("this machine allows no mounts of one's own")
+    assert expected in said, said
+    assert not (tmp_path / "tree-2").exists()
+    assert (Path(tree.path) / "notes.txt").read_text() == "mine\n"
+
+
+def with_own_mounts(act: Callable[[], str], said: Path) -> str:
+    """What a call returns, or raises, in a process with mounts of its own."""
     child = os.fork()
     if child == 0:
         try:
-            said.write_text(_discarded_without_room(tree, repository, tmp_path / "copy"))
+            said.write_text(act() if _unshared() else "no namespaces")
+        except BaseException as error:
+            said.write_text(repr(error))
         finally:
             os._exit(0)
     os.waitpid(child, 0)
-    if (text := said.read_text()) == "no namespaces":
-        pytest.skip("this machine allows no mounts of one's own")
-    assert text == "lost_too ['new.txt']"
-    assert (Path(tree.path) / "new.txt").read_text() == "precious\n"
+    return said.read_text()
 
 
-def _discarded_without_room(tree: Tree, repository: Path, copy: Path) -> str:
+def _unshared() -> bool:
     user, group = os.getuid(), os.getgid()
     if ctypes.CDLL(None).unshare(0x10020000):  # a user namespace and one of mounts
-        return "no namespaces"
+        return False
     for name, line in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
         Path("/proc/self", name).write_text(line)
-    shutil.copytree(repository, copy, symlinks=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", repository], check=True)
-    shutil.copytree(copy, repository, symlinks=True, dirs_exist_ok=True)
-    with suppress(OSError), (repository / "filler").open("wb", buffering=0) as filler:
-        while True:
-            filler.write(bytes(4096))
-    try:
-        discard(tree, changes_too=True)
-    except Unsaved as error:
-        return f"{error.field} {error.names}"
-    return "discarded"
+    return True
 
 
 def test_an_end_of_the_agent_and_of_its_row_leaves_the_worktree(made: Path, repository: Path) -> None:

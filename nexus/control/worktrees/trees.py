@@ -65,6 +65,8 @@ MERGE = ("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z")
 REPOSITORY = ("HEAD", "objects", "refs", "commondir")  # what git takes a directory with the first for one by
 LFS = ".git/lfs/objects/"
 MOVE_SECONDS = 600  # to move a work tree, since a git that is killed leaves a half
+SUBMODULE = b"160000"  # its mode in a tree
+ROOM_BYTES = 1024 * 1024  # that such a move needs beside its files
 STALE_SECONDS = 60  # until a lock of git's is one that a killed git left
 LARGE_BYTES = 1024 * 1024  # of an ignored file or directory that is named before it goes
 MOST_ENTRIES = 5_000_000  # of a worktree, that are looked at
@@ -488,9 +490,21 @@ def _fetch(tree: Tree, what: Sequence[str], ref: str, *, shown: str = "") -> str
             )
             return found.line
         except GitFailed as error:
+            _remove_halves(tree.source)
             if "index-pack" in str(error) and "fsck" not in str(error):
                 raise GitFailed(f"what it changed is over {PACK_BYTES} bytes, packed, or not whole") from None
             raise
+
+
+def _remove_halves(origin: Origin) -> None:
+    """Remove what fetches that failed have left of their packs, which git keeps for weeks. A file that a git still
+    writes gives no lease."""
+    with suppress(OSError), foreign_files.directory(os.path.join(origin.objects[0], "pack")) as packs:
+        for name, _, _ in foreign_files.walk(packs, Bounds()):
+            if name.startswith("tmp_"):
+                with suppress(OSError), foreign_files.open_file(name, packs) as half:
+                    fcntl.fcntl(half, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+                    foreign_files.unlink(name, packs)
 
 
 class MergeForecast(NamedTuple):
@@ -770,6 +784,7 @@ def move(git: Git, commit: str, branch: str) -> None:
     git does it in a process of its own, which outlives the hub, and refuses if that would overwrite uncommitted
     changes. Raises Busy and GitFailed, and moves nothing then.
     """
+    _check_room(git, commit)
     forward = ("merge", "--quiet", "--ff-only", "--no-autostash", "--no-overwrite-ignore", commit)
     try:
         replace(git, outlives=True, seconds=MOVE_SECONDS).run(*forward)
@@ -778,8 +793,23 @@ def move(git: Git, commit: str, branch: str) -> None:
     except GitFailed as error:
         if _is_younger(os.path.join(git.git_dir, "index.lock")):
             raise Busy(f"git is at work in {git.work_tree}") from None
+        if "would be overwritten" not in str(error):
+            raise
         what_helps = f"commit or stash what is there, then `git -C {git.work_tree} merge {branch}`"
         raise GitFailed(f"{error}; {what_helps}") from None
+
+
+def _check_room(git: Git, commit: str) -> None:
+    """Check that the disk has room for the files that a move to a commit writes: git leaves half of them where the disk
+    fills up. Raises GitFailed."""
+    changed = git.run("diff-tree", "-r", "-z", "--no-renames", "--diff-filter=d", "HEAD", commit, largest=RECORDS_BYTES)
+    records = [record.split() for record in changed.output.split(b"\0")[::2]]  # each is followed by a name
+    ids = b"".join(about[3] + b"\n" for about in records if len(about) == 5 and about[1] != SUBMODULE)
+    [sizes] = git.steps(step("cat-file", "--batch-check=%(objectsize)", input=ids, largest=RECORDS_BYTES))
+    needed = sum(int(size) for size in sizes.output.split() if size.isdigit()) + ROOM_BYTES
+    disk = os.statvfs(git.work_tree)
+    if (free := disk.f_bavail * disk.f_frsize) < needed:
+        raise GitFailed(f"the disk of {git.work_tree} has {free} bytes left, and the files take {needed}; make room")
 
 
 def _is_younger(lock: str) -> bool:
