@@ -85,6 +85,7 @@ def test_it_takes_work_in_turn_as_it_was_queued(make: Make, repository: Path) ->
     places = [make(name, **{name: f"{name}\n"}) for name in ("one", "two", "three")]
     merges = [queue(name) for name in ("two", "one", "three")]
     (places[0] / "late.txt").write_text("not approved\n")
+    git(repository, "update-ref", f"{LANE}/merge_0", "HEAD")  # of a hub that was killed before it stored the entry
     assert [row["state"] for row in does("pool_list_merges")["data"]["merges"]] == ["waiting"] * 3
     work_once(LANE_WORK)
     assert [ended(merge).state for merge in merges] == [MergeState.MERGED] * 3
@@ -92,6 +93,7 @@ def test_it_takes_work_in_turn_as_it_was_queued(make: Make, repository: Path) ->
     assert subjects == [f"Merge nexus/{name}, the work of {name}" for name in ("three", "one", "two")] + ["Begin"]
     assert git(repository, "status", "--porcelain") == ""
     assert (repository / "one.txt").exists() and not (repository / "late.txt").exists()
+    assert "merge_0\n" not in git(repository, "for-each-ref", "--format=%(refname)", LANE) + "\n"
     assert told("worktree.queued", "worktree.merged") == ["worktree.queued"] * 3 + ["worktree.merged"] * 3
     [line, *_] = lines(list(Event.objects.filter(type="worktree.queued")))
     assert "".join(part.text for part in line.parts).endswith("nexus/two of two into the merge lane of main")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -215,54 +213,6 @@ def test_a_refusal_names_all_that_goes(made: Path, repository: Path) -> None:
     stashes = git(repository, "for-each-ref", "--format=%(refname)", f"{kept}/nexus/stash").split()
     assert {git(repository, "show", f"{ref}:notes.txt") for ref in stashes} == {"stashed", "stashed later"}
     assert git(repository, "branch", "--list", "nexus/*") == "" and not made.exists()
-
-
-def killed_at(event: str, times: int, run: Callable[[], object]) -> bool:
-    """Run something in a process that is killed at the nth event of Python's audit; return whether it was."""
-    child = os.fork()
-    if child == 0:
-        seen = 0
-
-        def kill(name: str, _: object) -> None:
-            nonlocal seen
-            if name == event and (seen := seen + 1) == times:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.addaudithook(kill)
-        try:
-            run()
-        finally:
-            os._exit(0)
-    return os.waitpid(child, 0)[1] == signal.SIGKILL
-
-
-KILLS = [("subprocess.Popen", 2), ("subprocess.Popen", 5), ("os.rename", 1), ("shutil.rmtree", 1)]
-
-
-@pytest.mark.parametrize(("event", "times"), KILLS)
-def test_a_kill_while_it_is_discarded_loses_nothing(repository: Path, tmp_path: Path, event: str, times: int) -> None:
-    tree = trees.make(origin_of(str(repository)), str(tmp_path / "tree"), "smith")
-    (Path(tree.path) / "new.txt").write_text("precious\n")
-    line = hashed(Path(tree.path) / "new.txt")
-    assert killed_at(event, times, lambda: discard(tree, changes_too=True))
-    assert line in held(repository) or (Path(tree.path) / "new.txt").read_text() == "precious\n"
-    if Path(tree.path).exists():  # whole, so that it can be discarded once more
-        assert git(Path(tree.path), "status", "--porcelain") == "?? new.txt"
-        discard(tree, changes_too=True)
-    assert line in held(repository)
-
-
-@pytest.mark.parametrize("verb", ["keep", "merge"])
-@pytest.mark.parametrize("times", [1, 3, 5, 7])
-def test_a_kill_while_it_is_kept_or_merged_loses_nothing(
-    repository: Path, tmp_path: Path, verb: str, times: int
-) -> None:
-    tree = trees.make(origin_of(str(repository)), str(tmp_path / "tree"), "smith")
-    (Path(tree.path) / "new.txt").write_text("precious\n")
-    killed_at("subprocess.Popen", times, lambda: getattr(trees, verb)(tree, "Decided"))
-    assert (Path(tree.path) / "new.txt").read_text() == "precious\n"
-    getattr(trees, verb)(tree, "Decided")
-    assert hashed(Path(tree.path) / "new.txt") in held(repository)
 
 
 def test_what_is_in_the_way_of_a_new_worktree_stays(repository: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q
 
 from coordination.comments import quoted
-from coordination.ids import new_id
+from coordination.ids import id_floor, new_id
 from coordination.paths import workspace_id_of
 from handoffs.checks import Check
 from nexus.control.agents import turns
@@ -322,11 +322,12 @@ def _checked(entry: WorktreeMerge, origin: Origin, commit: str, checks: Mapping[
 
 def _clear(origin: Origin, entry: WorktreeMerge) -> None:
     """Delete the refs of entries that ended, whose work is in their branch or still in their worktree, and what a
-    killed hub left of this entry."""
+    killed hub left of this entry, or of entries that it did not store."""
     trees.clear_scratch(entry.pk)
     named = {ref.removeprefix(f"{LANE}/"): ref for ref in merging.refs(origin)}
-    ended = WorktreeMerge.objects.filter(pk__in=named, ended_at__isnull=False).values_list("pk", flat=True)
-    merging.release(origin, [named[pk] for pk in ended])
+    ends = dict(WorktreeMerge.objects.filter(pk__in=named).values_list("pk", "ended_at"))
+    stored_by = id_floor("merge", now() - HELD)
+    merging.release(origin, [ref for pk, ref in named.items() if ends.get(pk) or (pk not in ends and pk < stored_by)])
 
 
 def _record(entry: WorktreeMerge, **changes: object) -> None:

@@ -458,12 +458,15 @@ def _fetch_work(tree: Tree, message: str, moves: bool) -> CommittedWork:
     known, *of = tree.source.reading().line("for-each-ref", about, tree.work_ref).split() or [""]
     if not moves and (known == work.commit or of == [work.content, work.head]):
         return work._replace(commit=known)
-    git.run("update-ref", WORK, work.commit)
-    if moves and work.commit != work.head:
-        # Its index follows, unless a git of the agent, at work or killed, left a lock: then it shows old changes.
-        git.without_programs().steps(
-            step("update-ref", "-m", message, "HEAD", work.commit, work.head), step("reset", "--quiet", expect=ANY_CODE)
-        )
+    steps = [step("update-ref", WORK, work.commit)]
+    if moves:
+        git = git.without_programs()
+        if work.commit != work.head:
+            steps.append(step("update-ref", "-m", message, "HEAD", work.commit, work.head))
+        # Its index follows, also after a kill between the two, unless a git of the agent, at work or killed, left a
+        # lock: then it shows old changes.
+        steps.append(step("reset", "--quiet", expect=ANY_CODE))
+    git.steps(*steps)
     if _fetch(tree, [f"+{WORK}:{tree.work_ref}"], tree.work_ref, shown=WORK) != work.commit:
         raise Busy(BUSY)
     return work
