@@ -467,22 +467,17 @@ def at_fetch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]]
     return patch
 
 
-def test_a_clone_that_changes_during_the_fetch_is_looked_at_again(
+def test_what_a_clone_becomes_during_the_fetch_is_not_taken(
     made: Path, repository: Path, at_fetch: Callable[..., None]
 ) -> None:
-    def changes() -> None:
-        git(made, "commit", "--quiet", "--allow-empty", "-m", "Late")
-        git(made, "update-ref", trees.WORK, "HEAD")
-
     (made / "notes.txt").write_text("mine\n")
-    at_fetch(changes)
-    before = git(repository, "rev-parse", "HEAD")
-    for operation in ("diff", "queue", "keep"):
-        error = does(f"pool_worktree_{operation}", agent_id="smith")["error"]
-        assert error["code"] == "WORKTREE_REFUSED" and "call again" in error["message"]
-    assert git(repository, "rev-parse", "HEAD", "nexus/smith").split() == [before, before]
-    at_fetch(lambda: None)
+    at_fetch(lambda: git(made, "commit", "--quiet", "--allow-empty", "-m", "Late"))
     assert does("pool_worktree_diff", agent_id="smith")["data"]["files"] == ["notes.txt"]
+    before = git(repository, "for-each-ref")
+    assert "Late" not in git(repository, "log", "--all", "--format=%s")
+    at_fetch(lambda: shutil.rmtree(made / ".git" / "objects"))
+    assert does("pool_worktree_keep", agent_id="smith")["error"]["code"] == "WORKTREE_REFUSED"
+    assert git(repository, "for-each-ref") == before
 
 
 def test_a_fetch_that_never_ends_holds_up_no_other_worktree(

@@ -452,35 +452,33 @@ def _fetched(tree: Tree, message: str, *, moves: bool = False) -> CommittedWork:
 
 
 def _fetch_work(tree: Tree, message: str, moves: bool) -> CommittedWork:
-    git = _enclosed(tree)
     work = _committed(tree, message)
     about = "--format=%(objectname) %(tree) %(parent)"
     known, *of = tree.source.reading().line("for-each-ref", about, tree.work_ref).split() or [""]
     if not moves and (known == work.commit or of == [work.content, work.head]):
         return work._replace(commit=known)
-    steps = [step("update-ref", WORK, work.commit)]
     if moves:
-        git = git.without_programs()
-        if work.commit != work.head:
-            steps.append(step("update-ref", "-m", message, "HEAD", work.commit, work.head))
+        moved = [step("update-ref", "-m", message, "HEAD", work.commit, work.head)] if work.commit != work.head else []
         # Its index follows, also after a kill between the two, unless a git of the agent, at work or killed, left a
         # lock: then it shows old changes.
-        steps.append(step("reset", "--quiet", expect=ANY_CODE))
-    git.steps(*steps)
-    if _fetch(tree, [f"+{WORK}:{tree.work_ref}"], tree.work_ref, shown=WORK) != work.commit:
-        raise Busy(BUSY)
+        _enclosed(tree).without_programs().steps(*moved, step("reset", "--quiet", expect=ANY_CODE))
+    _fetch(tree, [f"+{work.commit}:{tree.work_ref}"], tree.work_ref)
     return work
 
 
-def _fetch(tree: Tree, what: Sequence[str], ref: str, *, shown: str = "") -> str:
-    """Let the origin fetch refs of a worktree from a `git upload-pack` in that worktree's sandbox, which shows
-    `shown` alone, or all; return the commit that the origin's `ref` has then. Raises GitFailed.
+def _fetch(tree: Tree, what: Sequence[str], ref: str) -> str:
+    """Let the origin fetch commits or refs of a worktree from a `git upload-pack` in that worktree's sandbox; return
+    the commit that the origin's `ref` has then. Raises GitFailed.
 
     Every object is checked, and that everything exists that the commits refer to.
     """
-    hidden = {"transfer.hideRefs": "refs/", "uploadpack.hideRefs": f"!{shown}"} if shown else {}
     git = _enclosed(tree)
-    sends = replace(git, reading=(tree.path, *tree.borrowed), writing=(), config={**git.config, **hidden})
+    sends = replace(
+        git,
+        reading=(tree.path, *tree.borrowed),
+        writing=(),
+        config={**git.config, "uploadpack.allowAnySHA1InWant": "true"},
+    )
     config = {**NEUTRAL, "fetch.fsckObjects": "true", "fetch.unpackLimit": "1", "protocol.fd.allow": "always"}
     takes = replace(tree.source.writing(), config=config, largest_file=PACK_BYTES, protocols="fd")
     with sends.serving(("git", "upload-pack", "--strict", tree.git_dir)) as (reads, writes):
