@@ -469,7 +469,7 @@ def test_it_lets_pass_and_says_so_or_refuses_when_the_store_cannot_be_read(repo:
     assert "unable to open database file" in found[0].error
 
 
-@pytest.mark.usefixtures("runs_git")
+@pytest.mark.usefixtures("runs_git", "kept_variables")
 def test_a_push_whose_input_does_not_end_is_on_record(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
     monkeypatch.setattr(check, "TIME_LIMIT_SECONDS", 0.2)
