@@ -18,7 +18,7 @@ SHORTEST = 6  # digits of a workspace_id that may stand for the whole id
 
 
 class Command(VerbsCommand):
-    help = "List the projects that agents work in, show a project's workspace_id, or follow a renamed directory."
+    help = "List the projects that agents work in, and let one follow its renamed directory."
 
     def verbs(self) -> Sequence[Verb]:
         return (
