@@ -12,17 +12,22 @@ def _import_our_own() -> None:
 
     `python -m` puts the working directory first, and an empty entry of PYTHONPATH means it, too.
     """
-    try:
-        here = os.path.realpath(os.getcwd())  # noqa: PTH109
-    except OSError:  # it was deleted
-        here = None
+    here = _real("")
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep) if not sys.flags.ignore_environment else []
     first = [] if sys.flags.safe_path else sys.path[:1]
-    last = {os.path.realpath(entry) for entry in (*given, *first)} - {os.path.realpath(CODE)}
-    entries = [(entry, os.path.realpath(entry)) for entry in sys.path]
-    own = [entry for entry, real in entries if real not in (*last, here) or real == os.path.realpath(CODE)]
+    last = {_real(entry) for entry in (*given, *first)} - {_real(CODE)}
+    entries = [(entry, _real(entry)) for entry in sys.path]
+    own = [entry for entry, real in entries if real not in (*last, here) or real == _real(CODE)]
     others = [entry for entry, real in entries if real in last and real != here]
     sys.path[:] = [*own, *([] if CODE in own else [CODE]), *others]
+
+
+def _real(entry: str) -> str:
+    """Return where an entry of the import path leads; a relative one stays if the working directory was deleted."""
+    try:
+        return os.path.realpath(entry)
+    except OSError:
+        return entry
 
 
 _import_our_own()

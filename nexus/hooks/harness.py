@@ -212,7 +212,10 @@ def _project(environ: Mapping[str, str], payload: Mapping[str, Any]) -> str:
         roots[0] if isinstance(roots, list) and roots else None,
         payload.get("cwd"),
     ]
-    return next((path for path in candidates if isinstance(path, str) and path), None) or str(Path.cwd())
+    try:
+        return next((path for path in candidates if isinstance(path, str) and path), None) or str(Path.cwd())
+    except FileNotFoundError:  # the working directory was deleted, as when an agent's worktree is discarded
+        return environ.get("PWD", os.sep)
 
 
 def derived_id(client: str, root: str) -> str:

@@ -45,6 +45,27 @@ def started(
     )
 
 
+# A working directory that was deleted, such as a worktree
+
+
+@pytest.mark.usefixtures("starts_processes")
+@pytest.mark.parametrize(("command", "said"), [("status", "handoffs"), ("hook --client codex --event Stop", "")])
+def test_a_working_directory_that_is_gone_ends_no_command(tmp_path: Path, command: str, said: str) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    done = subprocess.run(
+        ["sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh", sys.executable, str(ROOT / "manage.py"), *command.split()],
+        cwd=gone,
+        env=environment(tmp_path / "home", PYTHONPATH="", PWD=str(gone)),
+        input="{}",
+        text=True,
+        capture_output=True,
+        timeout=START_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stderr, said in done.stdout) == (0, "", True)
+
+
 # Another Django project's variable
 
 
