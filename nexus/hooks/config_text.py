@@ -103,7 +103,8 @@ class ConfigText:
             self.remove(path[:-1], before)
         elif earlier is None or not earlier.items:
             empty = before.text[earlier.start : earlier.end] if before and earlier else "{}"
-            if _without_blanks(empty) == _without_blanks(self.text[around.start : around.end]):
+            was_null = earlier is not None and earlier.items is None
+            if was_null or _without_blanks(empty) == _without_blanks(self.text[around.start : around.end]):
                 self._splice((around.start, around.end, empty))
             elif not empty and before:  # there were comments alone
                 is_ended = before.text.endswith(("\r", "\n"))
@@ -199,6 +200,10 @@ class ConfigText:
 
     def _put_below(self, node: Node, path: Path, value: Any) -> None:
         node, left = self._descend(node, path)
+        if self.text[node.start : node.end] == "null":  # of JSON; clients take it for nothing
+            for key in reversed(left):
+                value = {key: value}
+            left = ()
         if left and not node.is_object:
             way = ".".join(map(str, path[: -len(left)]))
             raise WrongShape(f"has a {way!r} that is no object" if way else "is no object")
@@ -292,7 +297,7 @@ class JsonText(ConfigText):
     def append(self, path: Path, value: Any) -> None:
         """Add a value to the list at a path. Raises WrongShape."""
         node = self.node(path)
-        if node is None:
+        if node is None or self.get(path) is None:
             self.put(path, [value])
         elif node.is_object or node.items is None:
             raise WrongShape(f"has a {path[-1]!r} that is no list")

@@ -197,6 +197,23 @@ def test_what_it_writes_is_read_by_what_reads_it(shop: Path) -> None:
     assert len(told) > 8 and done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (".mcp.json", "null\n"),
+        (".mcp.json", '{\n  "mcpServers": null,\n  "a": 1.0\n}'),
+        (".claude/settings.local.json", '{"hooks": null}'),
+        (".claude/settings.local.json", '{"hooks": {"Stop": null, "a": 1}}'),
+    ],
+)
+def test_null_is_as_nothing_and_comes_back(shop: Path, path: str, text: str) -> None:
+    before = lay(shop / path, text)
+    set_up(shop, "claude-code")
+    lay(shop / path, (shop / path).read_bytes() + b"\n")
+    undo(shop)
+    assert (shop / path).read_bytes() == before + b"\n"
+
+
 @pytest.mark.parametrize("text", ['{"a": 1}'.encode("utf-16"), '{"a": 1}'.encode("utf-16-le"), b'{"a": "caf\xe9"}'])
 @pytest.mark.parametrize("path", [".mcp.json", "CLAUDE.md"])
 def test_it_says_of_a_file_in_another_encoding_what_to_do(shop: Path, path: str, text: bytes) -> None:
