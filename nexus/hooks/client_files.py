@@ -113,9 +113,10 @@ def write(change: Change, *, new_mode: int = files.PRIVATE) -> None:
 
 
 def _store(file: str, content: bytes, mode: int) -> None:
-    """Replace a file in one step where that keeps its owner and its mount; otherwise write it in place."""
+    """Replace a file in one step where that keeps its owner, its mount and its other names; otherwise write it in
+    place."""
     known = foreign_files.status(file)
-    if known is None or own_user() in (known.st_uid, None):
+    if known is None or (known.st_nlink == 1 and own_user() in (known.st_uid, None)):
         try:
             foreign_files.replace(file, content, mode=mode, may_make=lambda _: True)
             return

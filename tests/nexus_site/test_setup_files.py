@@ -457,6 +457,16 @@ def test_a_link_that_leads_nowhere_is_named_and_left(home: Path, shop: Path) -> 
     assert (code, f"{home / '.claude.json'} is a link" in said) == (setup.LACKING, True)
 
 
+def test_a_file_with_two_names_stays_one(home: Path, shop: Path) -> None:
+    before = lay(home / "dotfiles.json", "{}\n")
+    (home / ".claude.json").hardlink_to(home / "dotfiles.json")
+    set_up(shop, "claude-code", "--scope", "user")
+    assert "nexus" in (home / "dotfiles.json").read_text()
+    undo(shop)
+    assert (home / ".claude.json").samefile(home / "dotfiles.json")
+    assert (home / "dotfiles.json").read_bytes() == before
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
 def test_a_file_of_another_user_stays_theirs(shop: Path) -> None:
     file = shop / ".mcp.json"
