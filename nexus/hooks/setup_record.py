@@ -133,12 +133,15 @@ def load(home: Path, project_root: Path) -> Record:
     return read(file) if file.exists() else Record(str(project_root))
 
 
-def _of_others(home: Path, record: Record) -> dict[str, Written]:
-    """Return the files that setup wrote for other projects, too."""
+def _of_others(home: Path, record: Record, *, that_exist: bool = False) -> dict[str, Written]:
+    """Return the files that setup wrote for other projects, too; on request only for those that were not deleted."""
     found: dict[str, Written] = {}
     for file in paths(home):
         with contextlib.suppress(NexusError):  # doctor names a record that cannot be read
-            found |= read(file).files if file != path(home, Path(record.project_root)) else {}
+            other = read(file)
+            is_other = file != path(home, Path(record.project_root))
+            if is_other and (not that_exist or Path(other.project_root).is_dir()):
+                found |= other.files
     return found
 
 
@@ -262,7 +265,7 @@ def undoing(home: Path, record: Record) -> tuple[dict[Path, Change], list[NexusE
     changes: dict[Path, Change] = {}
     refused: list[NexusError] = []
     kept: list[Path] = []
-    used = _of_others(home, record).keys()
+    used = _of_others(home, record, that_exist=True).keys()
     moved = is_of_another(record)
     for name, written in reversed(record.files.items()):
         file = Path(name)

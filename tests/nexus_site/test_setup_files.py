@@ -384,6 +384,17 @@ def test_what_another_project_uses_stays_until_the_last_is_undone(home: Path, sh
     assert file.read_bytes() == before
 
 
+def test_a_project_that_was_deleted_uses_nothing(home: Path, shop: Path) -> None:
+    file, gone = home / ".codex/config.toml", home / "gone"
+    before = lay(file, "model = 'x'\n")
+    gone.mkdir()
+    for project in (gone, shop):
+        set_up(project, "codex", "--scope", "user")
+    gone.rename(home / "trash")
+    undo(shop)
+    assert file.read_bytes() == before
+
+
 def test_what_another_home_wrote_stays(home: Path, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = PLAIN[:4]
     assert ran(shop, "--yes", "--client", "claude-code", *texts)[0] == 0
