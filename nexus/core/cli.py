@@ -239,9 +239,9 @@ def positive(text: str) -> int:
     return number
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
+def table(headings: Sequence[str], rows: Iterable[Sequence[Any]], widest: int = WIDEST) -> list[str]:
     """Return the lines of a table with aligned columns; control characters in agents' texts are made harmless."""
-    cells = [list(headings), *([one_line(value) for value in row] for row in rows)]
+    cells = [list(headings), *([one_line(value, widest) for value in row] for row in rows)]
     widths = [max(map(columns, column)) for column in zip(*cells, strict=True)]
     return ["  ".join(cell + " " * (width - columns(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
             for row in cells]  # fmt: skip

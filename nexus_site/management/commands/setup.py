@@ -48,6 +48,7 @@ USUAL = ("coordination", "files", "questions")  # mail and handoffs, reservation
 PARTS = ("hub", "guard", "hooks", "texts")  # for --without
 LACKING = 4  # exit code of --check
 ANSWER_SECONDS = 60
+LONGEST_DETAIL = 1_000  # what to do about a file ends the line
 REQUESTS: tuple[dict[str, Any], ...] = (
     {
         "jsonrpc": "2.0",
@@ -255,7 +256,8 @@ class Command(NexusCommand):
         chosen = options["client"] or client_entries.installed_clients()
         rows = [*self._rows(home, root, chosen, options)]
         marks = {True: "ok", False: "missing", None: "left out"}
-        for line in table(("what", "state", "where"), [(row.what, marks[row.holds], row.detail) for row in rows]):
+        lines = [(row.what, marks[row.holds], row.detail) for row in rows]
+        for line in table(("what", "state", "where"), lines, LONGEST_DETAIL):
             self.stdout.write(line)
         for row in rows:
             if row.holds is False and len(row.detail) > WIDEST:  # the table shortens it
