@@ -352,6 +352,24 @@ def test_another_way_to_the_server_takes_the_place_of_the_first(shop: Path) -> N
     assert entry.keys() == {"type", "command", "args", "env"}
 
 
+def test_codex_gets_no_field_of_the_other_way(shop: Path) -> None:
+    """Codex does not start with an `env_vars` beside a `url`, nor with a header beside a `command`."""
+    file = shop / ".codex/config.toml"
+    lay(file, '[mcp_servers.nexus]\nenv = { NEXUS_AGENT_ID = "ann" }\ncwd = "/"\nstartup_timeout_sec = 30\n')
+    options = ["--client", "codex", "--project", str(shop), "--yes"]
+    for way, only in (
+        ([], {"command", "args", "env_vars", "env", "cwd"}),
+        (["--url", "http://127.0.0.1:1/mcp"], {"url"}),
+    ):
+        call_command("connect", *way, *options, stdout=StringIO())
+        lay(file, file.read_text() + "".join(f"{name} = {{}}\n" for name in ["http_headers"] if way))
+        entry = tomllib.loads(file.read_text())["mcp_servers"]["nexus"]
+        assert entry.keys() - {"bearer_token_env_var", "http_headers"} == {*only, "startup_timeout_sec"}
+    call_command("connect", *options, stdout=StringIO())
+    entry = tomllib.loads(file.read_text())["mcp_servers"]["nexus"]
+    assert entry.keys() == {"command", "args", "env_vars", "startup_timeout_sec"}
+
+
 def test_a_hook_keeps_the_agent_that_it_was_installed_for(shop: Path) -> None:
     file = shop / ".claude/settings.local.json"
     options = ["--client", "claude-code", "--project", str(shop), "--yes"]
