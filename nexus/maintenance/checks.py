@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import sqlite3
+import ssl
 import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -100,16 +101,26 @@ def imports(_: Home) -> Iterator[Finding]:
 def ways_out(_: Home) -> Iterator[Finding]:
     """Check that the proxy and the certificates of the variables can be used."""
     file, proxy = outward.certificates(), outward.proxy_of("https://github.com")
-    if file is not None and not os.access(file, os.R_OK):
+    try:
+        ssl.create_default_context(cafile=file)
+    except OSError as error:
         yield Finding(
-            f"The certificates in {file} cannot be read.",
+            f"The certificates in {file} cannot be read ({error.strerror or error}).",
             "Nothing outside this machine is trusted then: no forge, webhook, notice or model is reached. Correct "
             f"{' or '.join(name for name in outward.CERTIFICATES if os.environ.get(name) == file)}, or unset it.",
         )
+    try:
+        address = urlsplit(proxy or "").netloc.rpartition("@")[2] or proxy
+    except ValueError:
+        yield Finding(
+            "The variables name a proxy whose address is malformed.",
+            "Nothing outside this machine is reached then. Correct HTTPS_PROXY: it has the form http://host:port, and "
+            "a sign such as [ or / in its password is written as %5B or %2F.",
+        )
+        return
     if proxy is not None and file is None and "SSL_CERT_DIR" not in os.environ:
         yield Finding(
-            f"Other machines are reached through the proxy {urlsplit(proxy).netloc.rpartition('@')[2] or proxy}, and "
-            "known by the system's certificates.",
+            f"Other machines are reached through the proxy {address}, and known by the system's certificates.",
             "If the proxy opens TLS, name the file with its CA's certificate: SSL_CERT_FILE=FILE, for the hub, too.",
             note=True,
         )

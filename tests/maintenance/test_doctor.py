@@ -404,6 +404,22 @@ def test_it_names_packages_that_have_our_names(
     assert found["level"] == "note"
 
 
+def test_it_names_a_malformed_proxy_and_a_file_that_holds_no_certificates(
+    home: Home, findings: Findings, kept_variables: None, tmp_path: Path
+) -> None:
+    for name in outward.VARIABLES:
+        os.environ.pop(name, None)
+    os.environ["HTTPS_PROXY"] = "http://ann:sec[ret@proxy.example:3128"
+    [found] = [each for each in findings() if each["check"] == "ways out"]
+    assert "malformed" in found["problem"] and "%5B" in found["advice"] and "ret@" not in str(found)
+    del os.environ["HTTPS_PROXY"]
+    (tmp_path / "ca.der").write_bytes(b"0\x82")
+    for place in (tmp_path, tmp_path / "ca.der"):
+        os.environ["REQUESTS_CA_BUNDLE"] = str(place)
+        [found] = [each for each in findings() if each["check"] == "ways out"]
+        assert f"The certificates in {place} cannot be read (" in found["problem"]
+
+
 def test_it_names_a_proxy_without_certificates_and_certificates_that_are_not_there(
     home: Home, findings: Findings, kept_variables: None
 ) -> None:
