@@ -74,7 +74,7 @@ def _of_tool(client: str, payload: Mapping[str, Any]) -> dict[str, Any]:
         "tool": tool,
         "directory": directory,
         "files": tool_files.files_of(arguments, directory),
-        "edits": edits_files(client, tool) or tool_files.edits(arguments),
+        "edits": edits_files(client, tool) or tool_files.edits(tool, arguments),
         "command": tool_files.command_of(arguments),
     }
 

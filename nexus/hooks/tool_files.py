@@ -10,32 +10,45 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-PATHS = (  # arguments that name a file
-    "file_path notebook_path path target_file filePath filepath absolute_path relative_path file filename notebookPath "
-    "targetFile uri source destination old_path new_path"
-).split()
-LISTS = ("edits", "files", "paths", "changes", "replacements")  # arguments with several files, or edits of several
+# Names of arguments without their underscores and capitals: `file_path` is `filePath` and `FilePath`, too.
+PATHS = frozenset(  # arguments that name a file
+    "filepath notebookpath path targetfile absolutepath relativepath file filename uri source destination oldpath "
+    "newpath movepath pathinproject".split()
+)
+# Arguments with several files, or edits of several; `changes` may have the files as its keys.
+LISTS = frozenset("edits files paths changes replacements args file".split())
 PATCHES = ("command", "cmd", "input", "patch", "patch_text", "patchText", "diff")  # arguments that may be a patch
 FOLDERS = ("workdir", "cwd", "directory", "dir_path")  # arguments from which paths are relative
 # Arguments with what a file becomes: a tool that has one of them edits, whatever its name is.
 CONTENTS = frozenset(
-    "content contents new_string newString new_str new_source file_text code_edit edits diff destination "
-    "new_path".split()
+    "content contents newstring newstr newsource filetext codeedit edits diff destination newpath changes".split()
 )
+# Words in the name of a tool that edits, such as `delete_file` and `MultiEdit`.
+VERBS = frozenset("append apply create delete edit insert move patch remove rename replace undo write".split())
+NAME_WORD = re.compile(r"[A-Z]?[a-z]+")
+READS = ("view", "read")  # the `command` of a tool with several
 BEGIN = "*** Begin Patch"
 PATCHED = re.compile(  # its lines, which it reads without the space around them
     r"^[ \t]*\*\*\* (?:(?:Add|Update|Delete) File|Move to):(.+)$", re.MULTILINE
 )
 DIFF = re.compile(r"^(?:diff --git |--- \S.*\n\+\+\+ )", re.MULTILINE)
-APPLIES = re.compile(r"\b(?:git\b[^\n]*\bapply|patch)\b")  # in a line of shell
-DIFFED = re.compile(  # the prefixes are git's of the two sides
-    r'^(?:(?:---|\+\+\+) "?(?:[abciow]/)?|(?:rename|copy) (?:from|to) "?)(?!/dev/null)([^\t\n]+)', re.MULTILINE
+APPLIES = re.compile(r"\b(?:git\b[^\n]*\b(?:apply|am)|patch)\b")  # in a line of shell
+DIFFED = re.compile(
+    r'^(---|\+\+\+|(?:rename|copy) (?:from|to)|diff --git "?[a-z]/.+(?= "?[a-z]/)) '
+    r'(?!/dev/null)("(?:[^"\\\n]|\\.)+"|[^\t\n]+)',
+    re.MULTILINE,
 )
+PREFIX = re.compile(r"[abciow]/")  # git's of the two sides
 SCRIPT = re.compile(r"-[a-z]*c")  # a shell's option for a line
 WORD = r"""(?:'([^']+)'|"([^"]+)"|([^\s;&|'"]+))"""
-GOES = re.compile(rf"^\s*cd\s+(?:--\s+)?{WORD}\s*(?:&&|;|\n)")  # first in a line
+WORKS = re.compile(r"<<|\*\*\* Begin|\bgit\s[^\n;&|]*\b(?:commit|push|am|apply)\b|\b(?:apply_?patch|patch)\s")
+SUBSHELL = re.compile(r"\([^()]*\)")
+GOES = re.compile(rf"(?:^|[;&|({{\n])\s*(?:cd|pushd)\s+(?:--\s+)?{WORD}(?=\s*(?:&&|\|\||;|\n))")
 IN = re.compile(rf"\bgit\s+-C\s+{WORD}")
+INTO = re.compile(rf"\b(?:patch|apply)\s[^\n;&|]*?(?:-d\s*|--directory[= ]){WORD}")
+STRIPS = re.compile(r"\b(?:patch|apply|am)\s[^\n;&|]*?(?:-p|--strip=)(\d+)")  # names of directories in front
 MOST = 2_000  # files of one call
+DEEPEST = 4  # arguments in arguments
 
 
 def arguments_of(payload: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -59,7 +72,9 @@ def command_of(arguments: Mapping[str, Any]) -> str:
 def directory_of(arguments: Mapping[str, Any], cwd: str) -> str:
     """Return the directory from which a call's paths are relative, and in which its line of shell runs git."""
     command = command_of(arguments)
-    goes = [_path(next(filter(None, found.groups()))) for found in (GOES.match(command), IN.search(command)) if found]
+    before = SUBSHELL.sub("", WORKS.split(command, maxsplit=1)[0])
+    found = [*GOES.finditer(before), *filter(None, (IN.search(command), INTO.search(command)))]
+    goes = [_path(next(filter(None, each.groups()))) for each in found]
     given = [_path(folder) for name in FOLDERS if isinstance(folder := arguments.get(name), str)]
     return os.path.join(cwd, *given, *goes)
 
@@ -70,24 +85,35 @@ def files_of(arguments: Mapping[str, Any], directory: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(os.path.normpath(os.path.join(directory, _path(path))) for path in found))
 
 
-def edits(arguments: Mapping[str, Any]) -> bool:
-    """Return whether a call changes files by what it is given, whatever the tool's name is."""
-    return next(_patched(arguments), None) is not None or (
-        not CONTENTS.isdisjoint(arguments) and next(_named(arguments), None) is not None
-    )
+def edits(tool: str, arguments: Mapping[str, Any]) -> bool:
+    """Return whether a call changes files by what it is given, or by a word in the tool's name."""
+    if next(_patched(arguments), None) is not None:
+        return True
+    if arguments.get("command") in READS or next(_named(arguments), None) is None:
+        return False
+    words = {word.lower() for word in NAME_WORD.findall(tool)}
+    return not (VERBS.isdisjoint(words) and CONTENTS.isdisjoint(map(_plain, arguments)))
 
 
-def _named(arguments: Mapping[str, Any]) -> Iterator[str]:
-    for name in PATHS:
-        if isinstance(value := arguments.get(name), str) and value.strip():
-            yield value
-    for name in LISTS:
-        several = arguments.get(name)
-        for each in several if isinstance(several, list) else ():
-            if isinstance(each, str):
-                yield each
-            elif isinstance(each, Mapping):
-                yield from _named(each)
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+def _named(arguments: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
+    for name, value in arguments.items():
+        plain = _plain(name)
+        if isinstance(value, str):
+            if plain in PATHS and value.strip():
+                yield value
+        elif plain in LISTS and depth < DEEPEST:
+            if plain == "changes" and isinstance(value, Mapping):
+                yield from value
+                value = list(value.values())
+            for each in value if isinstance(value, list) else [value]:
+                if isinstance(each, str):
+                    yield each
+                elif isinstance(each, Mapping):
+                    yield from _named(each, depth + 1)
 
 
 def _patched(arguments: Mapping[str, Any]) -> Iterator[str]:
@@ -97,7 +123,23 @@ def _patched(arguments: Mapping[str, Any]) -> Iterator[str]:
         if BEGIN in text:
             yield from PATCHED.findall(text)
         elif DIFF.search(text) and (name not in ("command", "cmd") or APPLIES.search(text)):
-            yield from (path.rstrip().removesuffix('"') for path in DIFFED.findall(text))
+            strips = STRIPS.search(text)
+            for kind, path in sorted(DIFFED.findall(text), key=lambda found: found[0].startswith("diff")):
+                path = _unquoted(path.rstrip())
+                if kind in ("---", "+++") and strips:
+                    yield path.split("/", int(strips[1]))[-1]
+                else:
+                    yield path if kind.startswith(("rename", "copy")) else PREFIX.sub("", path, count=1)
+
+
+def _unquoted(path: str) -> str:
+    """Return a path as git means it, which quotes names with other letters than ASCII."""
+    if not path.startswith('"'):
+        return path
+    path = path[1:].removesuffix('"')
+    with contextlib.suppress(ValueError):
+        return os.fsdecode(path.encode().decode("unicode_escape").encode("latin-1"))
+    return path
 
 
 def _path(text: str) -> str:

@@ -86,6 +86,7 @@ MOVES = (
 )
 DIFF = "diff --git a/a.py b/src/b.py\n--- a/a.py\t2026-11-28\n+++ b/src/b.py\n@@ -1 +1 @@\n-x\n+y\n"
 NEW = "--- /dev/null\n+++ b/src/new one.py\n@@ -0,0 +1 @@\n+x\n"
+MY = ("src/my y/a.py", "src/my y/b.py")
 EDITS: list[tuple[Any, tuple[str, ...]]] = [
     ({"file_path": "/p/a.py", "content": ""}, ("/p/a.py",)),
     ({"file_path": "./a/../b.py\n", "path": "b.py", "edits": []}, ("b.py",)),
@@ -115,11 +116,44 @@ EDITS: list[tuple[Any, tuple[str, ...]]] = [
     ({"path": "a.py", "diff": "@@ -1 +1 @@\n-x\n+y\n"}, ("a.py",)),
     ({"command": f"git -C . apply -p1 <<'EOF'\n{DIFF}EOF"}, ("a.py", "src/b.py")),
     ({"command": f"patch -p1 <<'EOF'\n{NEW}EOF"}, ("src/new one.py",)),
+    ({"command": f"(cd x && ls); set -e; cd src || exit 1\ncd 'my y' && apply_patch <<E\n{PATCH}\nE"}, MY),
+    ({"command": f"(cd src/my\\ y; pushd 'src/my y' && applypatch <<E\n{PATCH}\nE\n)"}, MY),
+    ({"command": "patch -d src -p2 <<E\n--- old/x/a.py\n+++ new/x/a.py\n@@ -1 +1 @@\nE"}, ("src/a.py",)),
+    ({"command": "git apply --directory=src <<E\n--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\nE"}, ("src/a.py",)),
+    ({"command": "git am <<E\nSubject: x\n\ndiff --git a/a.png b/a.png\nGIT binary patch\nE"}, ("a.png",)),
+    ({"diff": 'diff --git "a/\\303\\274 \\".py" "b/\\303\\274 \\".py"\nold mode 100644\n'}, ('ü ".py',)),
+    ({"TargetFile": "a.py", "CodeContent": "", "EditS": []}, ("a.py",)),
+    ({"changes": {"a.py": {"update": {"move_path": None}}, "b.py": {"add": {}}}}, ("a.py", "b.py")),
     (
         {"patch": "diff --git a/a.py b/b.py\nsimilarity index 100%\nrename from a.py\nrename to b.py\n"},
         ("a.py", "b.py"),
     ),
 ]
+
+
+@pytest.mark.parametrize(
+    ("tool", "asked"),
+    [
+        ("delete_file", {"target_file": "a.py"}),
+        ("mcp__serena__replace_symbol_body", {"relative_path": "a.py", "body": ""}),
+        ("insert_edit_into_file", {"filePath": "a.py", "code": ""}),
+        ("multi_replace_string_in_file", {"replacements": [{"filePath": "a.py"}]}),
+        ("create_new_file", {"pathInProject": "a.py", "text": ""}),
+        ("replace_file_content", {"TargetFile": "a.py", "ReplacementChunks": []}),
+        ("apply_diff", {"args": {"file": [{"path": "a.py", "diff": {"content": ""}}]}}),
+        ("renameFile", {"oldPath": "a.py"}),
+        ("str_replace_editor", {"command": "undo_edit", "path": "a.py"}),
+    ],
+)
+def test_it_knows_an_edit_by_the_name_of_the_tool(heard: list[HookEvent], tool: str, asked: Any) -> None:
+    say(hook_event_name="PreToolUse", tool_name=tool, tool_input=asked)
+    assert (heard[-1].files, heard[-1].edits) == (("/a.py",), True)
+
+
+@pytest.mark.parametrize("tool", ["str_replace_editor", "view_file", "getEditorState", "overview"])
+def test_a_tool_that_looks_at_a_file_is_no_edit(heard: list[HookEvent], tool: str) -> None:
+    say(hook_event_name="PreToolUse", tool_name=tool, tool_input={"command": "view", "path": "a.py"})
+    assert (heard[-1].files, heard[-1].edits) == (("/a.py",), False)
 
 
 @pytest.mark.parametrize(("asked", "files"), EDITS)
