@@ -111,7 +111,7 @@ class GitLabClient:
         with _errors():
             request = self._project.mergerequests.get(pull.number, lazy=True)
             pipelines = list(islice(request.pipelines.list(iterator=True, **_ONCE), PAGE))
-            pipelines.sort(key=lambda each: each.id, reverse=True)
+            pipelines.sort(key=_rank, reverse=True)
             latest = next((each for each in pipelines if self._is_of(each, pull.head)), None)
             if latest is None:
                 return Checks("none")
@@ -176,6 +176,11 @@ class GitLabClient:
                     raise
                 self._writers[user] = False
         return self._writers[user]
+
+
+def _rank(pipeline: Any) -> tuple[bool, int]:
+    """Return the order of pipelines: a merge request's own comes before one of its branch on the same commit."""
+    return str(pipeline.attributes.get("ref")).startswith("refs/merge-requests/"), pipeline.id
 
 
 _ONCE: dict[str, Any] = {"obey_rate_limit": False, "retry_transient_errors": False}  # the hub tries again

@@ -195,6 +195,14 @@ def test_a_pipeline_of_the_merged_result_counts(gitlab: GitLab, client: GitLabCl
     assert client.checks(client.pull(5), ()).state == "passed", "a merge that is gone belongs to the request"
 
 
+def test_a_pipeline_of_the_request_counts_before_one_of_its_branch(gitlab: GitLab, client: GitLabClient) -> None:
+    gitlab.answers["GET", "/merge_requests/5/pipelines"] = [
+        {"id": 3, "sha": "a" * 40, "ref": "nexus/smith", "status": "success"},
+        {"id": 2, "sha": "a" * 40, "ref": "refs/merge-requests/5/head", "status": "failed"},
+    ]
+    assert [job.name for job in client.checks(client.pull(5), ()).failed] == ["test"]
+
+
 def test_what_failed_beside_the_jobs_is_told(gitlab: GitLab, client: GitLabClient) -> None:
     """A pipeline that another one fails, or none of whose jobs may be read; a job that may fail is no reason."""
     gitlab.answers["GET", "/pipelines/2/jobs"][0]["allow_failure"] = True
