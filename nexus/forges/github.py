@@ -221,14 +221,22 @@ class GitHubClient:
 
 
 def _latest(runs: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the latest run of each check: one that ran again does not count."""
+    """Return the latest run of each check: one that ran again does not count, nor one that was cancelled for a later
+    one of its name."""
     latest: dict[Any, dict[str, Any]] = {}
     for run in runs:
         suite, app = (run.get(name) or {} for name in ("check_suite", "app"))
         check = app.get("slug"), suite.get("id"), run["name"]
         if check not in latest or run["id"] > latest[check]["id"]:
             latest[check] = run
-    return list(latest.values())
+    newest: dict[Any, int] = {}  # by name in any suite, as each event that starts a workflow has a suite of its own
+    for (app, _, name), run in latest.items():
+        newest[app, name] = max(run["id"], newest.get((app, name), 0))
+    return [
+        run
+        for (app, _, name), run in latest.items()
+        if run["conclusion"] != "cancelled" or run["id"] == newest[app, name]
+    ]
 
 
 def _job_of_status(status: dict[str, Any]) -> Job:

@@ -73,6 +73,19 @@ def test_only_the_latest_run_of_a_check_counts(
     assert state(client)[0] == "failed"
 
 
+@pytest.mark.parametrize(("later", "said"), [("success", "passed"), (None, "pending"), ("failure", "failed")])
+def test_a_run_that_was_cancelled_for_a_later_one_does_not_count(
+    github: GitHub, client: GitHubClient, later: str | None, said: str
+) -> None:
+    """A workflow that two events start, and whose concurrency cancels the first run."""
+    github.add_run("test", "cancelled")["check_suite"] = {"id": 98}
+    assert state(client) == ("failed", ["test"])
+    github.add_run("lint", "success")
+    assert state(client) == ("failed", ["test"])
+    github.add_run("test", later)
+    assert state(client)[0] == said
+
+
 def test_statuses_that_the_token_may_not_read_are_shown_as_left_out(github: GitHub, client: GitHubClient) -> None:
     github.add_run("test", "success")
     github.rejects[f"GET /repos/acme/shop/commits/{HEAD}/status"] = 403
