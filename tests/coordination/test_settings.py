@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,6 +51,14 @@ def test_it_applies_a_stored_setting_at_once_in_the_process_that_stored_it(refus
     assert refused("agent_register", agent_id="ana", metadata="x" * 20)["code"] == "CONTENT_TOO_LARGE"
     assert store(max_inline_bytes=None)["ok"]
     assert django_settings.NEXUS.max_inline_bytes == 65_536
+
+
+def test_it_stores_a_setting_whose_default_is_none(tmp_path: Path, call: Call) -> None:
+    assert store(project_paths=f"/workspaces/shop={tmp_path}")["ok"]
+    assert call("workspace_resolve", project_root="/workspaces/shop")["root_realpath"] == str(tmp_path)
+    assert "absolute paths" in store(project_paths="shop")["error"]["message"]
+    assert "must be a string" in store(project_paths=5)["error"]["message"]
+    assert listed("project_paths")["value"] == f"/workspaces/shop={tmp_path}"
 
 
 def test_it_applies_what_another_process_stored_with_the_first_call_a_second_later(call: Call) -> None:
