@@ -40,9 +40,10 @@ def _real_directory(path: str) -> str | None:
 def on_this_machine(path: str) -> str:
     """Return where a path is here; one that is in no container of the setting stays."""
     mapping = CoordinationSettings.current().project_paths
+    plain = str(Path(path))  # without "//" and "/./"
     for inside, here in pairs(mapping) if mapping else ():
-        if f"{path}/".startswith(f"{inside}/"):
-            return here + path[len(inside) :] or "/"
+        if f"{plain}/".startswith(f"{inside}/"):
+            return here + plain[len(inside) :] or "/"
     return path
 
 

@@ -85,6 +85,8 @@ def test_it_maps_a_path_of_a_container(
     configure(project_paths=f"/workspaces=/nowhere, /workspaces/shop = {root}/,/workspaces/other={tmp_path}")
     resolved = [call("workspace_resolve", project_root=each)["workspace_id"] for each in (given, str(root))]
     assert resolved[0] == resolved[1]
+    for each in (given.replace("/shop", "//shop"), given.replace("/shop", "/./shop"), f"{given}/."):
+        assert call("workspace_resolve", project_root=each)["workspace_id"] == resolved[0]
     for path in ("out.txt", "/workspaces/shop/out.txt", str(root / "out.txt")):
         assert call("artifact_put", project_root=given, artifact_type="file", path=path)["size_bytes"] == 4
     assert refused("workspace_resolve", project_root="/workspaces/shopping")["code"] == "WORKSPACE_UNRESOLVED"
