@@ -57,7 +57,7 @@ UNFOLD: dict[str, Any] = {
     "SITE_HEADER": "Nexus",
     "SITE_SUBHEADER": "Agents at work",
     "SITE_SYMBOL": "hub",
-    "SITE_URL": "/",
+    "SITE_URL": None,  # "/" is the dashboard itself, and another site's where the hub is below a path
     "SHOW_HISTORY": False,  # the event log is the history
     "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("nexus/icon.svg")}],
     "STYLES": [lambda request: static("nexus/nexus.css")],

@@ -128,7 +128,7 @@ def test_the_pages_configuration_serves_the_hub(
         form = {"username": operator, "password": password, "csrfmiddlewaretoken": csrf_token(browser)}
         home = browser.post(str(page.url), data={**form, "next": f"{prefix}/admin/"}, headers=origin)
         assert (home.status_code, str(home.url)) == (200, f"{url}/admin/")
-        links = re.findall(r"""(?:href|src|action|data-live)=["'](/[^"']*)""", home.text)
+        links = re.findall(r"""(?:href|src|action|data-live)=["'](/[^"']*)""", home.text + page.text)
         assert [link for link in links if not link.startswith(f"{prefix}/")] == []
         style = next(link for link in links if ".css" in link)
         assert browser.get(f"https://{host}{style}").headers["content-type"].startswith("text/css")
