@@ -40,6 +40,7 @@ class BehindProxies:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         peer = scope.get("client")
         if self.trusted and peer and self._is_trusted(peer[0]):
+            scope = {**scope, "headers": [pair for pair in scope["headers"] if not _is_password(*pair)]}
             scope = {**scope, "client": self._client(scope), **_called(scope)}
         await self.application(scope, receive, send)
 
@@ -57,6 +58,11 @@ class BehindProxies:
     def _is_trusted(self, text: str) -> bool:
         address = address_of(text)
         return address is not None and any(address in network for network in self.trusted)
+
+
+def _is_password(name: bytes, value: bytes) -> bool:
+    """Return whether a header has the password that the proxy itself asks for: the hub has only keys and logins."""
+    return name.lower() == b"authorization" and value[:6].lower() == b"basic "
 
 
 def _called(scope: Any) -> dict[str, Any]:

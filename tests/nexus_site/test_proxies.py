@@ -73,6 +73,14 @@ async def test_it_knows_what_was_sent_to_the_proxy_in_secret(proxies: None) -> N
     assert (await seen("10.0.0.1", x_forwarded_proto="https, http"))["scheme"] == "https", "the outer one of two"
 
 
+async def test_the_password_of_a_proxy_is_no_key_of_the_hub(proxies: None) -> None:
+    for shown, left in (("Basic YTpi", []), ("basic YTpi", []), ("Bearer nxs_1", [b"Bearer nxs_1"])):
+        found = await seen("10.0.0.1", host="a", authorization=shown)
+        assert [value for name, value in found["headers"] if name == b"authorization"] == left
+    found = await seen("192.0.2.1", authorization="Basic YTpi")
+    assert found["headers"] == [(b"authorization", b"Basic YTpi")], "of nobody else"
+
+
 PORT = {"x_forwarded_port": "8443"}
 PAGE = {"origin": "https://hub.example:8443"}
 
