@@ -147,7 +147,13 @@ class GitLabClient:
             return True  # the merge is gone; no newer one has come
 
     def _log(self, job_id: int) -> str:
-        pieces = self._project.jobs.get(job_id, lazy=True).trace(iterator=True, streamed=True, **_ONCE)
+        """Return the end of a job's log; nothing where it was erased, or developers alone may read it."""
+        try:
+            pieces = self._project.jobs.get(job_id, lazy=True).trace(iterator=True, streamed=True, **_ONCE)
+        except GitlabError as error:
+            if error.response_code not in (403, 404):
+                raise
+            return ""
         return end_of(pieces or ())
 
     def comments(self, number: int, since: datetime | None, known: Collection[str]) -> Sequence[Comment]:

@@ -57,6 +57,7 @@ class GitLab:
         self.url = ""
         self.repositories: Path | None = None  # the folder of acme/shop.git
         self.status = 0  # of every answer, where it is not 0
+        self.statuses: dict[str, int] = {}  # of some paths
         self.is_renamed = False
         self.calls: list[tuple[str, str, Any]] = []
         self.answers: dict[tuple[str, str], Any] = {
@@ -109,8 +110,11 @@ def gitlab() -> Iterator[GitLab]:
                     return self._send(405, b'{"message": "Non GET methods are not allowed for moved projects"}', {})
                 to = f"{served.url}{self.path.replace(PROJECT, BY_ID)}"
                 return self._send(301, b"", {"location": to})
-            data = served.answers.get((self.command, parts.path.removeprefix(PROJECT).removeprefix(BY_ID)))
+            path = parts.path.removeprefix(PROJECT).removeprefix(BY_ID)
+            data = served.answers.get((self.command, path))
             headers = {}
+            if path in served.statuses:
+                return self._send(served.statuses[path], b'{"message": "no"}', {})
             if served.status or self.headers.get("private-token") != TOKEN:
                 return self._send(served.status or 401, b'{"message": "no"}', {"retry-after": "3600"})
             if data is None:
@@ -166,6 +170,13 @@ def test_it_reads_the_end_of_a_failed_jobs_log(gitlab: GitLab, client: GitLabCli
     read = len(gitlab.calls)
     assert client.checks(client.pull(5), {job.key}) == Checks("failed", [])
     assert not any("/trace" in call[1] for call in gitlab.calls[read:]), "what is known is not read again"
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_failed_job_counts_although_its_log_is_gone(gitlab: GitLab, client: GitLabClient, status: int) -> None:
+    gitlab.statuses["/jobs/7/trace"] = status
+    [job] = client.checks(client.pull(5), ()).failed
+    assert (job.name, job.log) == ("test", "")
 
 
 def test_it_passes_on_comments_of_developers_alone(client: GitLabClient) -> None:
