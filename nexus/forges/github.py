@@ -19,6 +19,7 @@ from nexus.forges.protocol import (
     MAX_JOBS,
     MAX_LOG,
     MAY_NOT_WRITE,
+    PASSING,
     TIMEOUT_SECONDS,
     Busy,
     Checks,
@@ -318,7 +319,7 @@ def _error_of(answer: requests.Response) -> ForgeError:
         return TokenRefused(f"the forge refused the token ({status})")
     if status in (404, 410):
         return NotThere("the forge does not have it, or the token may not see it (404)")
-    if status < 500:
+    if status < 500 and status not in PASSING:
         return Rejected(f"the forge rejects it ({status})")
     return ForgeError(f"the forge answered {status}")
 

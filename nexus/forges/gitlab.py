@@ -18,6 +18,7 @@ from nexus.forges.protocol import (
     MAX_ISSUES,
     MAX_JOBS,
     MAY_NOT_WRITE,
+    PASSING,
     TIMEOUT_SECONDS,
     Busy,
     Checks,
@@ -247,7 +248,7 @@ def _errors() -> Iterator[None]:
             raise TokenRefused(f"the forge refused the token ({status})") from None
         if status == 404:
             raise NotThere("the forge does not have it, or the token may not see it (404)") from None
-        if status is not None and 400 <= status < 500:
+        if status is not None and 400 <= status < 500 and status not in PASSING:
             raise Rejected(f"the forge rejects it ({status})") from None
         raise ForgeError(f"the forge answered {status or type(error).__name__}") from None
     except requests.RequestException as error:

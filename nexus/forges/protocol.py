@@ -17,6 +17,7 @@ MAX_JOBS = 5  # failed jobs whose logs are read
 MAX_ISSUES = 1_000  # read in one round; the next one goes on where it ended
 MAX_COMMENTS = 100  # of a pull request, in one round
 TIMEOUT_SECONDS = 15
+PASSING = (408, 425)  # statuses below 500 of what goes through a little later, such as a proxy's timeout
 MAY_NOT_WRITE = "who may not write to the repository"
 LOG_BYTES, LOG_SECONDS = 50_000_000, 60  # that are read of one log, whose end is wanted
 

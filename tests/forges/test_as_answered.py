@@ -144,6 +144,7 @@ def page(starts_processes: None) -> Iterator[type[Page]]:
     [
         (502, {}, ForgeError, "the forge answered 502"),
         (503, {"retry-after": "20"}, ForgeError, "the forge answered 503"),
+        (408, {}, ForgeError, "the forge answered 408"),
         (200, {}, ForgeError, "not what it documents"),
         (404, {}, NotThere, "does not have it"),
         (401, {}, TokenRefused, "refused the token"),
