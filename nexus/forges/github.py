@@ -20,6 +20,7 @@ from nexus.forges.protocol import (
     MAX_LOG,
     MAY_NOT_WRITE,
     PASSING,
+    RIGHTS_HIDDEN,
     TIMEOUT_SECONDS,
     Busy,
     Checks,
@@ -215,7 +216,7 @@ class GitHubClient:
                 asked = self._call("GET", f"/collaborators/{quote(login, safe='')}/permission") if login else {}
                 self._writers[login] = asked.get("permission") in ("admin", "maintain", "write")
         except TokenRefused:
-            return "whose rights the token may not read"
+            return RIGHTS_HIDDEN
         except NotThere:
             self._writers[login] = False
         return "" if self._writers[login] else MAY_NOT_WRITE

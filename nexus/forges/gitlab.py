@@ -19,6 +19,7 @@ from nexus.forges.protocol import (
     MAX_JOBS,
     MAY_NOT_WRITE,
     PASSING,
+    RIGHTS_HIDDEN,
     TIMEOUT_SECONDS,
     Busy,
     Checks,
@@ -169,20 +170,22 @@ class GitLabClient:
                     break
                 comment = _comment(row, url)
                 if not row["system"] and row["body"].strip() and comment.key not in known:
-                    why = "" if self._may_write(row["author"]["id"]) else MAY_NOT_WRITE
-                    found.append(replace(comment, left_out=why))
+                    found.append(replace(comment, left_out=self._why_not(row["author"]["id"])))
         return found[::-1]
 
-    def _may_write(self, user: int) -> bool:
+    def _why_not(self, user: int) -> str:
+        """Return why a person's comment does not count; empty for one who may write."""
         if user not in self._writers:
             try:
                 member = self._project.members_all.get(user, **_ONCE)
                 self._writers[user] = member.access_level >= DEVELOPER
             except GitlabError as error:
+                if error.response_code == 403:
+                    return RIGHTS_HIDDEN
                 if error.response_code != 404:
                     raise
                 self._writers[user] = False
-        return self._writers[user]
+        return "" if self._writers[user] else MAY_NOT_WRITE
 
 
 def _rank(pipeline: Any) -> tuple[bool, int]:

@@ -19,6 +19,7 @@ MAX_COMMENTS = 100  # of a pull request, in one round
 TIMEOUT_SECONDS = 15
 PASSING = (408, 425)  # statuses below 500 of what goes through a little later, such as a proxy's timeout
 MAY_NOT_WRITE = "who may not write to the repository"
+RIGHTS_HIDDEN = "whose rights the token may not read"
 LOG_BYTES, LOG_SECONDS = 50_000_000, 60  # that are read of one log, whose end is wanted
 
 

@@ -187,6 +187,11 @@ def test_it_passes_on_comments_of_developers_alone(client: GitLabClient) -> None
     assert client.comments(5, datetime(2026, 4, 1, tzinfo=UTC), ()) == []
 
 
+def test_a_comment_is_left_out_where_the_token_may_not_read_rights(gitlab: GitLab, client: GitLabClient) -> None:
+    gitlab.statuses["/members/all/1"] = 403
+    assert client.comments(5, None, ())[-1].left_out == "whose rights the token may not read"
+
+
 MERGE = "b" * 40
 
 
