@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, chdir
 from multiprocessing import forkserver, popen_forkserver, reduction, util
 from multiprocessing.context import set_spawning_popen
 from multiprocessing.process import BaseProcess, current_process
@@ -36,6 +36,7 @@ PROGRAM = ROOT / "manage.py"
 LIBRARIES = "tests.preload.libraries"
 LOADED = {"nexus_site.settings": "tests.preload.hub", "nexus_site.settings_agent": "tests.preload.agents"}
 SERVERS = {module: forkserver.ForkServer() for module in (LIBRARIES, *LOADED.values())}
+STARTED = set[str]()
 for module, server in SERVERS.items():
     server.set_forkserver_preload([module])
 
@@ -159,6 +160,10 @@ class Fork(popen_forkserver.Popen):
             reduction.dump(process, told)
         finally:
             set_spawning_popen(None)
+        if process.name not in STARTED:
+            with chdir(ROOT):  # it looks for what it loads where it starts, and a test may be elsewhere
+                SERVERS[process.name].ensure_running()
+            STARTED.add(process.name)
         self.sentinel, pipe = SERVERS[process.name].connect_to_new_process(self._fds)  # type: ignore[attr-defined]
         self.finalizer = util.Finalize(self, os.close, (self.sentinel,))
         with os.fdopen(pipe, "wb") as writing:
