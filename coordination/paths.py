@@ -43,7 +43,8 @@ def on_this_machine(path: str) -> str:
     plain = str(Path(path))  # without "//" and "/./"
     for inside, here in pairs(mapping) if mapping else ():
         if f"{plain}/".startswith(f"{inside}/"):
-            return here + plain[len(inside) :] or "/"
+            ending = "/" if path.endswith("/") else ""  # which makes a pattern one of a directory
+            return here + plain[len(inside) :] + ending or "/"
     return path
 
 
