@@ -9,7 +9,7 @@ def pairs(text: str) -> list[tuple[str, str]]:
     """Return the paths in containers and those here that a text maps them to, inner directories first. Raises
     ValueError."""
     found = []
-    for each in text.split(","):
+    for each in text.split(",") if text else ():
         inside, equals, here = (part.strip() for part in each.partition("="))
         if not equals or not inside.startswith("/") or not here.startswith("/"):
             raise ValueError(
@@ -23,8 +23,8 @@ def pairs(text: str) -> list[tuple[str, str]]:
 class CoordinationSettings(Settings):
     """Settings of presence, trust and limits of the event log."""
 
-    project_paths: str | None = setting(
-        None,
+    project_paths: str = setting(
+        "",
         "Where the projects of agents in containers are on the hub's machine: pairs such as "
         "/workspaces/shop=/home/ann/shop, separated by commas.",
         check=pairs,

@@ -41,7 +41,7 @@ def on_this_machine(path: str) -> str:
     """Return where a path is here; one that is in no container of the setting stays."""
     mapping = CoordinationSettings.current().project_paths
     plain = str(Path(path))  # without "//" and "/./"
-    for inside, here in pairs(mapping) if mapping else ():
+    for inside, here in pairs(mapping):
         if f"{plain}/".startswith(f"{inside}/"):
             ending = "/" if path.endswith("/") else ""  # which makes a pattern one of a directory
             return here + plain[len(inside) :] + ending or "/"

@@ -181,8 +181,7 @@ def _check_editable(name: str) -> None:
 
 def _spelled(name: str, value: Any) -> str:
     """Return `value` as a flag spells it. Raises VALIDATION_ERROR for another type or a value out of bounds."""
-    default = TABLE[name].default
-    wanted = str if default is None else type(default)
+    wanted = type(TABLE[name].default)
     if type(value) is not wanted:
         kinds = {bool: "true or false", int: "a whole number", str: "a string"}
         raise invalid(f"{name} must be {kinds[wanted]}, or null for the default.", field=name)

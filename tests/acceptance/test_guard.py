@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from nexus.reservations.guard.check import VERBS
 from tests.acceptance.hub import ROOT, serving
 from tests.acceptance.processes import Raw, environment, nexus
 from tests.hooks.harness import Harness
@@ -119,11 +120,8 @@ def test_a_person_goes_over_what_an_agent_holds_on_the_record(home: Path, repo: 
 
 def test_a_repository_is_unguarded_as_it_was(home: Path, repo: Repo, ann: Agent) -> None:
     told = json.loads(nexus(home, "guard", "status", "--repo", str(repo.top), "--json").stdout)
-    assert [(hook["hook"], hook["state"], hook["current"]) for hook in told["hooks"]] == [
-        ("pre-commit", "installed", True),
-        ("pre-push", "installed", True),
-        ("post-commit", "installed", True),
-    ]
+    installed = [(name, "installed", True) for name in VERBS]
+    assert [(hook["hook"], hook["state"], hook["current"]) for hook in told["hooks"]] == installed
     ann.reserve("a.py")
     repo.change("a.py")
     # A person's: the suite starts it with the process that also starts ann's server, as her client would.

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.acceptance.hub import Hub
+from tests.acceptance.pool import until
 from tests.browser import scene
 from tests.browser.conftest import live, watch
 from tests.git import git
@@ -303,10 +304,10 @@ def test_by_keys_alone_one_answers_sends_stops_and_merges(
     tab_to(page, "What it changed")
     page.keyboard.press("Enter")
     expect(page.locator("del code").first).to_have_text("one")
-    tab_to(page, "Merge")
+    tab_to(page, "Put into the merge lane")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("was merged.")).to_be_visible()
-    assert (repository / "notes.txt").read_text() == "two\n"
+    expect(page.get_by_text("was put into the merge lane.")).to_be_visible()
+    until(lambda: (repository / "notes.txt").read_text() == "two\n")
 
 
 def test_while_turns_run_it_leaves_alone_what_did_not_change_and_keeps_the_place(page: Page, pool: scene.Does) -> None:

@@ -53,7 +53,7 @@ def test_it_applies_a_stored_setting_at_once_in_the_process_that_stored_it(refus
     assert django_settings.NEXUS.max_inline_bytes == 65_536
 
 
-def test_it_stores_a_setting_whose_default_is_none(tmp_path: Path, call: Call) -> None:
+def test_it_stores_where_the_projects_of_containers_are(tmp_path: Path, call: Call) -> None:
     assert store(project_paths=f"/workspaces/shop={tmp_path}")["ok"]
     assert call("workspace_resolve", project_root="/workspaces/shop")["root_realpath"] == str(tmp_path)
     assert "absolute paths" in store(project_paths="shop")["error"]["message"]
