@@ -130,7 +130,7 @@ def render(client: str, agent: Agent, disallowed: Sequence[str], operations: Seq
     if models := SUBAGENTS[client].models:
         fields["model"] = models[agent.model_tier]
     fields |= _withheld(client, disallowed, operations)
-    return f"---\n{yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=ONE_LINE)}---\n\n{prompt}"
+    return f"---\n{yaml.safe_dump(fields, sort_keys=False, width=ONE_LINE)}---\n\n{prompt}"
 
 
 def _names(client: str, disallowed: Sequence[str]) -> str:
