@@ -3,8 +3,8 @@
 Hundreds of tests drive real processes, and most of what one of them costs is importing what it is built on, which no
 test is about. The fork servers are the standard library's. What they make is a process of its own, with a pid, an
 environment, a directory and standard streams as it was told. There are three, each started when it is first asked
-for: one has the apps of an agent's process, one has all of the hub's, and one has libraries alone, for settings or a
-program of a test's own. None has opened a store or started a thread, and a fork reads settings of its own.
+for: one has the apps of an agent's process, one has all of the hub's, and one has libraries alone, for a program of a
+test's own. None has opened a store or started a thread, and a fork reads settings of its own.
 
 Tests of the start itself, of what a command imports, and of what an interpreter is told at its start, start a Python
 of their own: they give a `command`, or run `sys.executable`.
@@ -33,20 +33,18 @@ from tests import preload
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = ROOT / "manage.py"
-LIBRARIES = "tests.preload.libraries"
-LOADED = {"nexus_site.settings": "tests.preload.hub", "nexus_site.settings_agent": "tests.preload.agents"}
-SERVERS = {module: forkserver.ForkServer() for module in (LIBRARIES, *LOADED.values())}
+LIBRARIES, HUB, AGENTS = "tests.preload.libraries", "tests.preload.hub", "tests.preload.agents"
+SERVERS = {module: forkserver.ForkServer() for module in (LIBRARIES, HUB, AGENTS)}
 STARTED = set[str]()
 for module, server in SERVERS.items():
     server.set_forkserver_preload([module])
 
 
-def server_of(arguments: Sequence[str], environ: Mapping[str, str], program: Path) -> str:
+def server_of(arguments: Sequence[str], program: Path) -> str:
     """What is loaded already where a command starts."""
     if program != PROGRAM:
         return LIBRARIES
-    lean = is_lean("".join(arguments[:1]).replace("-", "_"))
-    return LOADED["nexus_site.settings_agent" if lean else "nexus_site.settings"]
+    return AGENTS if is_lean("".join(arguments[:1]).replace("-", "_")) else HUB
 
 
 class Process:
@@ -85,7 +83,7 @@ class Process:
                 given.append(stream)
             streams = [Descriptor(number) for number in given]
             self._process = Forked(
-                name=server_of(arguments, environ, program),
+                name=server_of(arguments, program),
                 target=_become,
                 args=([str(program), *arguments], dict(environ), streams),
                 daemon=True,

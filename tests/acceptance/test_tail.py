@@ -30,9 +30,7 @@ Line = dict[str, Any]
 def environment() -> dict[str, str]:
     """The environment of a process over the test's own store."""
     name = str(connection.settings_dict["NAME"])
-    environ = {**os.environ, **({"NEXUS_DATABASE_URL": url(name)} if SERVER else {"NEXUS_DB_PATH": name})}
-    environ.pop("DJANGO_SETTINGS_MODULE", None)
-    return environ
+    return {**os.environ, **({"NEXUS_DATABASE_URL": url(name)} if SERVER else {"NEXUS_DB_PATH": name})}
 
 
 class Tail:

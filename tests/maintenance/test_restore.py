@@ -23,7 +23,6 @@ from tests.maintenance.conftest import ROOT, Done, Home, entries
 pytestmark = pytest.mark.sqlite  # its subject is the file
 
 Nexus = Callable[..., Done]
-SETTINGS = "nexus_site.settings"
 ROLES = "SELECT DISTINCT role FROM agents"
 
 
@@ -205,9 +204,7 @@ def test_it_changes_nothing_when_the_disk_refuses_a_write(home: Home, backup: Pa
 @pytest.mark.parametrize("sign", ["partial", "replaced"])
 def test_it_leaves_one_store_or_the_other_when_it_is_killed(home: Home, backup: Path, sign: str) -> None:
     command = [sys.executable, "manage.py", "restore", str(backup)]
-    process = subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, "NEXUS_HOME": str(home.path), "DJANGO_SETTINGS_MODULE": SETTINGS}
-    )
+    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "NEXUS_HOME": str(home.path)})
     while process.poll() is None and not any(sign in name for name in entries(home.path)):
         time.sleep(0.0005)
     process.kill()
