@@ -249,8 +249,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Any]], widest: int = 
 
 def one_line(value: Any, widest: int = WIDEST) -> str:
     """Return a value as one line of printable text, shortened to `widest` characters; an empty value becomes a dash."""
-    said = {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
-    text = "-" if said is None or said == "" else str(said)
+    text = "-" if value is None or value == "" else spelled(value) if isinstance(value, bool) else str(value)
     printable = visible("".join(" " if character.isspace() else character for character in text))
     return printable if len(printable) <= widest else printable[: widest - 1] + "…"
 

@@ -20,7 +20,7 @@ class Command(VerbsCommand):
                 rows="operators",
                 columns={
                     "operator": "operator",
-                    "may log in": lambda row: "yes" if row["active"] else "no",
+                    "may log in": "active",
                     "last login": time("last_login_at"),
                     "made": time("created_at"),
                 },
