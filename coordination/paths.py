@@ -38,7 +38,7 @@ def _real_directory(path: str) -> str | None:
 
 
 def on_this_machine(path: str) -> str:
-    """Return where a path is here; one that is in no container of the setting stays."""
+    """Return the path on this machine of one in a container; a path that the setting does not map stays."""
     mapping = CoordinationSettings.current().project_paths
     plain = str(Path(path))  # without "//" and "/./"
     for inside, here in pairs(mapping):

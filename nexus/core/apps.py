@@ -82,7 +82,7 @@ class NexusAppConfig(AppConfig):
         """Check a call, and each look of a wait, of who is no operator. Raises NexusError to refuse it."""
 
     def share_of(self, agent_id: str) -> str | None:
-        """Return the name of the share in which an agent's calls count, if it has that with others. Reads the store."""
+        """Return the name of the share that an agent has together with others; None if it has none. Reads the store."""
         return None
 
     def check_settings(self) -> None:

@@ -19,7 +19,7 @@ class ClientDisconnected(Exception):
 
 @contextmanager
 def for_client(left: threading.Event) -> Iterator[None]:
-    """Let this thread's commit of what begins in the block raise ClientDisconnected once `left` is set."""
+    """Once `left` is set, a commit of a transaction that this thread begins in the block raises ClientDisconnected."""
     _thread.left = left
     try:
         yield

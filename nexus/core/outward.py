@@ -15,8 +15,8 @@ VARIABLES = (*PROXIES, *map(str.upper, PROXIES), *CERTIFICATES, "SSL_CERT_DIR")
 
 
 def settle() -> None:
-    """Spell each of the variables as every library and program reads it. In small letters it counts first, as for
-    them, and an empty one means none."""
+    """Set each variable under every name that libraries and programs read. As for them, the name in small letters
+    takes precedence, and an empty value means none."""
     for name in PROXIES:
         if (value := os.environ.get(name, os.environ.get(name.upper()))) is not None:
             os.environ[name] = os.environ[name.upper()] = value
@@ -27,7 +27,7 @@ def settle() -> None:
 
 
 def take(proxy: str | None, file: str | None) -> None:
-    """Take this proxy and this file of certificates for what no variable says."""
+    """Use this proxy and this file of certificates where no variable names one."""
     if proxy and not any(name in os.environ for name in PROXIES[:3]):
         os.environ["http_proxy"] = os.environ["https_proxy"] = proxy if "://" in proxy else f"http://{proxy}"
     if file and not certificates():

@@ -41,7 +41,7 @@ class Bar:
 
 @contextmanager
 def at_work(stream: OutputStream, what: str) -> Iterator[None]:
-    """Write every two seconds that something goes on of which nobody knows how far it is."""
+    """Write every two seconds that work goes on. Nobody knows how much of it is left."""
     bar, ended = Bar(stream, what), threading.Event()
 
     def tell() -> None:

@@ -23,7 +23,7 @@ def settle() -> None:
 
 
 def take_git_settings() -> None:
-    """Take the operator's settings of git for what no variable says, in a process that reaches other machines."""
+    """Use the operator's settings of git where no variable is set, in a process that reaches other machines."""
     from nexus.core.processes import CHUNK, NEUTRAL, environment, run  # a command starts without it
 
     command = ("git", "config", "--includes", "-z", "--get-regexp", GIT_SETTINGS)

@@ -83,7 +83,7 @@ def examine(config: CoreSettings, progress: Bar | None = None) -> list[Diagnosis
 
 
 def examine_machine(config: CoreSettings) -> list[Diagnosis]:
-    """Run the checks that need no store; one that the home is closed to finds nothing."""
+    """Run the checks that need no store. A check that may not read the home finds nothing."""
     found: list[Diagnosis] = []
     for name, check in HOME_CHECKS.items():
         with suppress(OSError):
