@@ -150,8 +150,8 @@ def identify(
     raise AccessDenied(
         401,
         "Present an agent's API key: Authorization: Bearer nxs_…, x-api-key or ?api_key=. An operator issues it with "
-        "`nexus agents create` or `nexus agents key`, and shows a login, or the token of this run, where to be on this "
-        "machine is not enough. There is no OAuth."
+        "`nexus agents create` or `nexus agents key`. Operators log in, or present the token of this run, where a "
+        "request from this machine is not enough. There is no OAuth."
         + (f" This request came from this machine, but {forwarded_by}, as if through a proxy." if forwarded_by else ""),
     )
 
