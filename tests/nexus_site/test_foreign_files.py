@@ -14,7 +14,7 @@ OF_MODULES = {
     "shutil": {"rmtree", "copy", "copy2", "copyfile", "copytree", "move"},
     "io": {"open"},
 }
-OURS, PACKAGE, OPERATORS = "in the hub's own home", "of this package", "a file that the operator names"
+OURS, PACKAGE = "in the hub's own home", "of this package"
 KERNEL = "in /proc"
 IN_GIT = "names in a git directory, in which git itself looks for them"
 OPENED = "by a descriptor of that module"

@@ -16,7 +16,6 @@ from nexus.core.config import parse
 from nexus.core.operations.errors import NexusError
 from nexus_site.serving.middleware import BehindProxies
 
-Seen = Callable[..., dict[str, Any]]
 PROXIES = "127.0.0.1, ::1, 10.0.0.0/8"
 
 
