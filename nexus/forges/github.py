@@ -158,14 +158,14 @@ class GitHubClient:
                 return Checks("none", left_out=left_out)
             if "pending" in states:
                 return Checks("pending", left_out=left_out)
-            jobs: dict[str, Callable[[], Job]] = {}
+            jobs: dict[str, Callable[[str], Job]] = {}
             for run in runs:
                 if run["conclusion"] in FAILED:
                     jobs[f"{pull.head}:{run['id']}"] = partial(self._job_of_run, run)
             for status in statuses:
                 if status["state"] in FAILED_STATUS:
                     jobs[f"{pull.head}:status:{status['id']}"] = partial(_job_of_status, status)
-            found = [replace(make(), key=key) for key, make in list(jobs.items())[:MAX_JOBS] if key not in known]
+            found = [make(key) for key, make in list(jobs.items())[:MAX_JOBS] if key not in known]
             return Checks("failed" if jobs else "passed", found, left_out)
 
     def _statuses(self, commit: str) -> tuple[list[dict[str, Any]], str]:
@@ -175,8 +175,8 @@ class GitHubClient:
         except (TokenRefused, NotThere):
             return [], "commit statuses, which the token may not read"
 
-    def _job_of_run(self, run: dict[str, Any]) -> Job:
-        return Job("", text_of(run["name"], 200), run["html_url"] or "", self._log(run))
+    def _job_of_run(self, run: dict[str, Any], key: str) -> Job:
+        return Job(key, text_of(run["name"], 200), run["html_url"] or "", self._log(run))
 
     def _log(self, run: dict[str, Any]) -> str:
         """Return the end of a job's log; for a check that is no job of GitHub Actions, its own summary."""
@@ -241,8 +241,8 @@ def _latest(runs: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _job_of_status(status: dict[str, Any]) -> Job:
-    return Job("", text_of(status["context"], 200), status.get("target_url") or "", text_of(status.get("description")))
+def _job_of_status(status: dict[str, Any], key: str) -> Job:
+    return Job(key, text_of(status["context"], 200), status.get("target_url") or "", text_of(status.get("description")))
 
 
 def _issue(row: dict[str, Any]) -> IssueData:
