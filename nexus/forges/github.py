@@ -76,10 +76,10 @@ class GitHubClient:
     def _ask(
         self, verb: str, path: str, query: dict[str, Any] | None = None, body: Any = None, etag: str = ""
     ) -> requests.Response:
+        """Return the answer to one call. Call it within `_errors`."""
         headers = {"If-None-Match": etag} if etag else None
         how = {"params": query, "json": body, "headers": headers, "timeout": TIMEOUT_SECONDS}
-        with _errors():
-            answer = self._session.request(verb, f"{self._url}{self._path}{path}", **how)
+        answer = self._session.request(verb, f"{self._url}{self._path}{path}", **how)
         if answer.status_code >= 400:
             raise _error_of(answer)
         return answer
