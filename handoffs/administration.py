@@ -187,8 +187,8 @@ class KnownChecks(TypedDict):
     reviewed_at: Time | None
     problem: Annotated[str | None, Field(description="Why the file cannot be read.")]
     checks: list[KnownCheck]
-    copy: Annotated[list[str], Field(description="Files that git does not have, and each worktree gets a copy of.")]
-    symlink: Annotated[list[str], Field(description="Likewise those that it gets a link to.")]
+    copy: Annotated[list[str], Field(description="Files that git does not have: each worktree gets a copy.")]
+    symlink: Annotated[list[str], Field(description="Likewise files: each worktree gets a link to them.")]
 
 
 @operation(ChecksOf, *IN_WORKSPACE, requires=(OPERATORS_ONLY,), tool=False, read_only=True, slow=True)

@@ -80,7 +80,7 @@ class Created(TypedDict):
     agent_id: str
     url: str
     worktree: NotRequired[Annotated[str, Field(description="Its directory, in a clone of its own.")]]
-    warning: NotRequired[Annotated[str, Field(description="Why it got none or what that lacks; what its paths risk.")]]
+    warning: NotRequired[Annotated[str, Field(description="Why it has no clone, what that lacks, the paths' risk.")]]
     initial_request_id: NotRequired[str]
     initial_status: NotRequired[str]
     response: NotRequired[Answer]

@@ -53,7 +53,7 @@ def set_budget(
 
 
 def budget_id(scope: str, name: str, measure: str, period: str) -> str:
-    """Return the id of a budget: there is one of these four."""
+    """Return the id of the one budget with these four values."""
     return f"bud_{hashlib.sha256(chr(0).join((scope, name, measure, period)).encode()).hexdigest()[:24]}"
 
 
