@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
+from pathlib import Path
 from typing import NamedTuple
 
 from django.db import models
@@ -204,6 +205,10 @@ class WorktreeState(models.TextChoices):
 
 
 class WorktreeQuerySet(models.QuerySet["PoolWorktree"]):
+    def at(self, directory: str) -> PoolWorktree | None:
+        """Return the one that holds a directory, also if it was discarded."""
+        return self.filter(path__in=[directory, *map(str, Path(directory).parents)]).first()
+
     def at_rest(self) -> WorktreeQuerySet:
         """Open ones in which no turn works or is about to, and that are not in a merge lane."""
         queued = WorktreeMerge.objects.open().order_by().filter(worktree=OuterRef("pk"))

@@ -311,8 +311,7 @@ def borrowed(agent: PoolAgent) -> list[str]:
 
 def links(agent: PoolAgent) -> list[str]:
     """Return the local files of a project that links in an agent's worktree or clone lead to."""
-    around = [agent.cwd, *map(str, Path(agent.cwd).parents)]
-    if tree := PoolWorktree.objects.filter(path__in=around).first():
+    if tree := PoolWorktree.objects.at(agent.cwd):
         return [path for path in tree.local_files.values() if path]
     clone = runners().clone_of(agent.cwd)
     if clone is None or clone.files is None:

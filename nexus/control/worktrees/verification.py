@@ -122,7 +122,7 @@ VERIFICATION = Verification()
 def location_of(run: AbstractCheckRun) -> WorkLocation:
     """Return where the work lies whose result is checked."""
     root, agent = run.work.workspace.root_realpath, _worker_of(run)
-    row = worktrees.at(root) or (None if agent is None else worktrees.at(agent.cwd))
+    row = PoolWorktree.objects.at(root) or (None if agent is None else PoolWorktree.objects.at(agent.cwd))
     if row is None or rules.within(root, (row.path,)):
         return WorkLocation(root, row)
     if rules.within(root, (row.origin,)):

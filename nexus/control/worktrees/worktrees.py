@@ -104,14 +104,9 @@ def _tree(order: pool.Order, cwd: str, parent: PoolAgent | None, actor: Actor) -
 
 def local_files_of(origin: str) -> LocalFiles:
     """Return the local files that worktrees of an origin get: those of the project that it was made from at last."""
-    while row := at(origin):
+    while row := PoolWorktree.objects.at(origin):
         origin = row.origin
     return checks.approved_files(origin)
-
-
-def at(directory: str) -> PoolWorktree | None:
-    """Return the worktree that holds a directory, also one that was discarded."""
-    return PoolWorktree.objects.filter(path__in=[directory, *map(str, Path(directory).parents)]).first()
 
 
 def _there() -> list[PoolWorktree]:
