@@ -403,7 +403,7 @@ def review(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
         files=len(answer.get("files", ())),
         truncated=answer.get("truncated", False),
         running=monitoring.is_running(row.agent),
-        kept_ref=worktrees.kept_ref(row),
+        kept_ref=worktrees.own(row).kept_ref,
         comments=comments,
         comments_left_off=older,
         drafts=[each for each in comments if each.sent_at is None],

@@ -251,11 +251,6 @@ def emit(what: str, actor: Actor, row: PoolWorktree, moment: datetime, **payload
     emit_event(f"worktree.{what}", actor.name, row.agent, moment, branch=row.branch, **payload)
 
 
-def kept_ref(row: PoolWorktree) -> str:
-    """Return the ref in its origin that keeps a worktree's work once that is discarded."""
-    return own(row).kept_ref
-
-
 def tree_of(agent_id: str) -> Tree | None:
     """Return the latest worktree of an agent that has or had this name; None if it has none."""
     rows = PoolWorktree.objects.exclude(state=WorktreeState.DISCARDED).filter(agent__agent_id=agent_id)
