@@ -111,7 +111,8 @@ class ControlConfig(NexusAppConfig):
             return None
         from nexus.control.permissions import members
 
-        return members.owner_of(agent_id)
+        agent = members.find(agent_id)
+        return None if agent is None else agent.owner
 
     def check_settings(self) -> None:
         from nexus.control.config import ControlSettings

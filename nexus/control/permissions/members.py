@@ -149,11 +149,5 @@ def check_ceiling(caller: Caller, operation: Operation[Any], params: Any) -> Non
             )
 
 
-def owner_of(agent_id: str) -> str | None:
-    """Return the owner of the pool's agent with this name; None if there is none."""
-    agent = PoolAgent.objects.living().filter(agent_id=agent_id).first()
-    return None if agent is None else agent.owner
-
-
 def _may_name(cwd: str, project: str) -> bool:
     return rules.within(project, (cwd,)) or Workspace.objects.filter(root_realpath=project).exists()
