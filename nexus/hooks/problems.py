@@ -16,7 +16,7 @@ from coordination.models import Agent
 from nexus.core.clock import now
 from nexus.core.coding_clients import CLIENTS, HOOKED
 from nexus.core.config import CoreSettings
-from nexus.core.operations.errors import NexusError, not_found
+from nexus.core.operations.errors import not_found
 from nexus.hooks import hook_state, setup_record
 from nexus.hooks.harness import derived_id
 
@@ -95,12 +95,11 @@ def _silent(home: Path) -> Iterator[HookProblem]:
 
 def _installed(home: Path) -> Iterator[tuple[str, str, datetime]]:
     """Yield the client, the project and the time of each installation of hooks by `nexus setup`."""
-    for file in setup_record.paths(home):
+    for file, written in setup_record.readable(home):
         try:
-            written = setup_record.read(file)
             since = datetime.fromtimestamp(file.stat().st_mtime, UTC)
-        except (NexusError, OSError):
-            continue  # it is being written, or `nexus setup` says what is wrong with it
+        except OSError:
+            continue  # it was removed meanwhile
         for each in written.files.values():
             for kind, client in each.parts:
                 if kind == "hooks" and client in HOOKED:

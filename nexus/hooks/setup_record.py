@@ -133,15 +133,19 @@ def load(home: Path, project_root: Path) -> Record:
     return read(file) if file.exists() else Record(str(project_root))
 
 
+def readable(home: Path) -> Iterator[tuple[Path, Record]]:
+    """Yield the records that can be read, each with its path; doctor names the others."""
+    for file in paths(home):
+        with contextlib.suppress(NexusError):
+            yield file, read(file)
+
+
 def _of_others(home: Path, record: Record, *, that_exist: bool = False) -> dict[str, Written]:
     """Return the files that setup wrote for other projects, too; on request only for those that were not deleted."""
     found: dict[str, Written] = {}
-    for file in paths(home):
-        with contextlib.suppress(NexusError):  # doctor names a record that cannot be read
-            other = read(file)
-            is_other = file != path(home, Path(record.project_root))
-            if is_other and (not that_exist or Path(other.project_root).is_dir()):
-                found |= other.files
+    for file, other in readable(home):
+        if file != path(home, Path(record.project_root)) and (not that_exist or Path(other.project_root).is_dir()):
+            found |= other.files
     return found
 
 
@@ -297,14 +301,12 @@ def follow(old: str, new: str) -> None:
     if not (home / "setup").is_dir():
         return
     with lock(home):
-        for file in sorted((home / "setup").glob("*.json")):
-            with contextlib.suppress(NexusError):  # `nexus setup` says what is wrong with it
-                record = read(file)
-                if (root := moved(record.project_root, old, new)) == record.project_root:
-                    continue
-                record.project_root = root
-                record.files = {moved(name, old, new): written for name, written in record.files.items()}
-                for written in record.files.values():
-                    written.made = [moved(name, old, new) for name in written.made]
-                save(home, record)
-                file.unlink()
+        for file, record in readable(home):
+            if (root := moved(record.project_root, old, new)) == record.project_root:
+                continue
+            record.project_root = root
+            record.files = {moved(name, old, new): written for name, written in record.files.items()}
+            for written in record.files.values():
+                written.made = [moved(name, old, new) for name in written.made]
+            save(home, record)
+            file.unlink()

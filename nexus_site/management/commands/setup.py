@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import selectors
@@ -294,12 +293,10 @@ class Command(NexusCommand):
 def _in_same_repository(home: Path, root: Path) -> setup_record.Record | None:
     """Return what setup wrote for another project that has the same hooks: in another work tree, or directory."""
     here = repository.find_repository(str(root))
-    for file in setup_record.paths(home):
-        with contextlib.suppress(NexusError):  # doctor names a record that cannot be read
-            other = setup_record.read(file)
-            there = repository.find_repository(other.project_root)
-            if here and there and other.project_root != str(root) and there.common == here.common:
-                return other
+    for _, other in setup_record.readable(home):
+        there = repository.find_repository(other.project_root)
+        if here and there and other.project_root != str(root) and there.common == here.common:
+            return other
     return None
 
 
