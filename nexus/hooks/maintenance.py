@@ -26,7 +26,7 @@ def _client_files(examination: Any) -> Iterator[Finding]:
             for path, written in setup_record.read(record).files.items():
                 for kind, client in written.parts:
                     if client:
-                        formats[Path(path)] = CLIENTS[client].format if kind == "server" else "json"
+                        formats[Path(path)] = setup_record.format_of(kind, client)
         except NexusError as error:
             yield Finding(error.message, "Delete it; `nexus setup` writes another, and cannot undo what was before.")
     for file, format in sorted(formats.items()):

@@ -76,7 +76,7 @@ class Written:
         """Return the text without an entry, or with the one that was there before."""
         if self._has_moved(file, text, kind, client):
             return text
-        format = _format(kind, client)
+        format = format_of(kind, client)
         earlier = client_files.parse(file, format, self.before or "")
         entry = _entry(file, self.before or "", kind, client)
         edit: Edit
@@ -163,7 +163,8 @@ def _put_back(text: str, before: Sequence[str], after: Sequence[str]) -> str | N
     return text.replace(new, old) if new and text.count(new) == 1 else None
 
 
-def _format(kind: Kind, client: str) -> Format:
+def format_of(kind: Kind, client: str) -> Format:
+    """Return the format of the file with a client's entry."""
     return CLIENTS[client].format if kind == "server" else "json"
 
 
@@ -171,7 +172,7 @@ def _entry(file: Path, text: str, kind: Kind, client: str) -> Any:
     """Return a client's entry for Nexus in a text, or the command line of its hooks; None if there is none."""
     if kind not in ("server", "hooks"):
         return None
-    document = client_files.parse(file, _format(kind, client), text)
+    document = client_files.parse(file, format_of(kind, client), text)
     if kind == "hooks":
         return client_files.installed(document, client)
     found = document.get(client_files.server_path(client))
