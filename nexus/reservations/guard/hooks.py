@@ -16,7 +16,7 @@ from nexus.core import files, foreign_files
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.processes import CHUNK, operators_git, run
 from nexus.reservations.guard import check
-from nexus.reservations.guard.repository import main_tree, runs_check
+from nexus.reservations.guard.repository import linked_trees, main_tree, runs_check
 
 NAMES = tuple(check.VERBS)
 KEPT = ".before-nexus"  # suffix of a hook that was there before
@@ -27,7 +27,6 @@ GUARDING = ("installed", BY_HAND)  # the states of a hook that runs the check
 UNCHANGED = " Nothing was changed."
 CHECK = Path(__file__).with_name("run.py")
 TIME_LIMIT_SECONDS = 30
-LINK_BYTES = 4_096  # of a file that says where a work tree is
 
 
 @dataclass(frozen=True)
@@ -81,9 +80,13 @@ def hooks_directory(repository: str) -> HooksDirectory:
     home = Path(os.path.realpath(os.path.join(repository, _git(repository, "rev-parse", "--git-common-dir"))))
     where = _find_hooks(repository, home)
     submodules, left_out = [], []
-    for tree, git_dir in (*_configured_trees(home), *_submodules(home)):
+    # A linked work tree may have a configuration of its own, and so other hooks.
+    configured = [(tree, home) for tree, own in linked_trees(str(home)) if os.path.lexists(f"{own}/config.worktree")]
+    for tree, git_dir in (*configured, *_submodules(home)):
+        if not Path(tree).is_dir():
+            continue
         try:
-            found = _find_hooks(str(tree), git_dir)
+            found = _find_hooks(tree, git_dir)
             why = "" if found.own else found.leads
             why = why or next(filter(None, map(_obstacle, found.hooks)), "")
         except NexusError as error:
@@ -103,24 +106,15 @@ def _find_hooks(repository: str, home: Path) -> HooksDirectory:
     return HooksDirectory(directory, own, scope.partition("\t")[0], directory if own else home / "hooks")
 
 
-def _configured_trees(git_dir: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield the linked work trees with a configuration of their own, each with the git directory of all."""
-    for file in git_dir.glob("worktrees/*/config.worktree"):
-        led_to = os.fsdecode(foreign_files.beginning(str(file.parent / "gitdir"), LINK_BYTES) or b"").rstrip("\n")
-        tree = Path(os.path.realpath(file.parent / led_to)).parent
-        if tree.is_dir():
-            yield tree, git_dir
-
-
-def _submodules(git_dir: Path) -> Iterator[tuple[Path, Path]]:
+def _submodules(git_dir: Path) -> Iterator[tuple[str, Path]]:
     """Yield the submodules in each of a repository's work trees, with their git directories."""
     waiting = [git_dir / "modules", *git_dir.glob("worktrees/*/modules")]
     while waiting:
         directory = waiting.pop()
         for each in sorted(directory.iterdir()) if directory.is_dir() and not directory.is_symlink() else ():
             if (each / "HEAD").is_file():
-                if (tree := main_tree(str(each))) and Path(tree).is_dir():
-                    yield Path(tree), each
+                if tree := main_tree(str(each)):
+                    yield tree, each
                 yield from _submodules(each)
             else:
                 waiting.append(each)  # a submodule's name may have slashes

@@ -6,7 +6,7 @@ Standard library only.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from nexus.core.foreign_files import beginning
@@ -115,19 +115,25 @@ def at(top: str, git_dir: str = ".git") -> Repository:
     trees = {top: None}
     if main := main_tree(common):
         trees[main] = None
+    trees |= dict.fromkeys(tree for tree, _ in linked_trees(common))
+    # A submodule has a repository of its own in each work tree of the repository around it.
+    above = os.path.dirname(top)  # noqa: PTH120
+    if above != top and (around := find_repository(above)) and around.common != common:
+        trees |= dict.fromkeys(os.path.join(tree, _from(around.top, top)) for tree in around.trees)
+    return Repository(top, own, common, tuple(trees))
+
+
+def linked_trees(common: str) -> Iterator[tuple[str, str]]:
+    """Yield a repository's linked work trees, each with its git directory."""
     linked = os.path.join(common, "worktrees")
     try:
         names = os.listdir(linked)  # noqa: PTH208
     except OSError:
         names = []
     for name in names:
-        if pointer := _line(os.path.join(linked, name, "gitdir")):
-            trees[os.path.realpath(os.path.join(linked, name, os.path.dirname(pointer)))] = None  # noqa: PTH120
-    # A submodule has a repository of its own in each work tree of the repository around it.
-    above = os.path.dirname(top)  # noqa: PTH120
-    if above != top and (around := find_repository(above)) and around.common != common:
-        trees |= dict.fromkeys(os.path.join(tree, _from(around.top, top)) for tree in around.trees)
-    return Repository(top, own, common, tuple(trees))
+        own = os.path.join(linked, name)
+        if pointer := _line(os.path.join(own, "gitdir")):
+            yield os.path.realpath(os.path.join(own, os.path.dirname(pointer))), own  # noqa: PTH120
 
 
 def main_tree(common: str) -> str | None:
