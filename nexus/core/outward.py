@@ -52,11 +52,12 @@ def files() -> tuple[str, ...]:
 
 
 def proxy_of(url: str) -> str | None:
-    """Return the proxy for an address; None where it is reached directly."""
+    """Return the URL of the proxy for an address; None where it is reached directly."""
     from urllib.parse import urlsplit
     from urllib.request import getproxies, proxy_bypass
 
     parts, proxies = urlsplit(url), getproxies()
     if proxy_bypass(parts.netloc.rpartition("@")[2]):
         return None
-    return proxies.get(parts.scheme) or proxies.get("all")
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    return f"http://{proxy}" if proxy and "://" not in proxy else proxy

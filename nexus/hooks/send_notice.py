@@ -49,7 +49,7 @@ def _proxies() -> set[tuple[str, int]]:
     """Return the addresses of the proxies, through which the library connects."""
     found = set[tuple[str, int]]()
     for proxy in filter(None, map(outward.proxy_of, ("http://example.org", "https://example.org"))):
-        parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+        parts = urlsplit(proxy)
         with contextlib.suppress(OSError):
             every = socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_STREAM)
             found |= {(str(address[0]), int(address[1])) for *_, address in every}

@@ -197,7 +197,7 @@ class _Connection(http.client.HTTPConnection):
 def _proxy(url: str) -> SplitResult | None:
     """Return the proxy for an address, if one leads there. Raises OSError for one of another kind."""
     proxy = outward.proxy_of(url)
-    parts = None if proxy is None else urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    parts = None if proxy is None else urlsplit(proxy)
     if parts is not None and (parts.scheme != "http" or not parts.hostname):
         raise OSError(f"the proxy must be of the form http://host:port, and is of the kind {parts.scheme}")
     return parts

@@ -110,7 +110,7 @@ def ways_out(_: Home) -> Iterator[Finding]:
             f"{' or '.join(name for name in outward.CERTIFICATES if os.environ.get(name) == file)}, or unset it.",
         )
     try:
-        address = urlsplit(proxy or "").netloc.rpartition("@")[2] or proxy
+        address = urlsplit(proxy or "").netloc.rpartition("@")[2]
     except ValueError:
         yield Finding(
             "The variables name a proxy whose address is malformed.",
