@@ -29,7 +29,7 @@ PASSED = (
 )
 DEFAULT_COMMAND = (SERVER, "runmcp")
 WAYS = ("command", "args", "url", "httpUrl", "serverUrl")  # fields that lead to a server, in any client
-# Codex's fields of one way alone, beside those that lead there.
+# Codex's other fields that belong to one of the two ways: to a program, or to an address.
 OF_PROGRAMS, OF_ADDRESSES = ("env", "env_vars", "cwd"), ("http_headers", "env_http_headers")
 GATE = "planning_gate_edits"  # the setting of planning that a hook enforces
 STORE_SETTINGS = ("home", "db_path", "database_url")  # settings that select the store
@@ -113,7 +113,7 @@ def stale_fields(client: str, entry: Mapping[str, Any]) -> list[TextPath]:
     fields: list[TextPath] = [(name,) for name in WAYS if name not in entry]
     if known.url in entry:
         fields.append((known.environment, KEY_VARIABLE))
-    if known.passed:  # Codex does not start with a field of the other way, a person's neither
+    if known.passed:  # with a field of the other way Codex does not start, even if a person added it
         fields += [(name,) for name in (OF_PROGRAMS if known.url in entry else OF_ADDRESSES)]
     if known.headers not in entry:
         fields.append((known.headers, "Authorization"))

@@ -67,8 +67,8 @@ def read(file: Path) -> str | None:
 
 
 def find(client: str, root: Path, scope: str) -> Path:
-    """Return the file of a scope, `user` or `project`, with the client's servers: of those that are there the one with
-    Nexus's entry, or the first. A client with only one file has it in either scope."""
+    """Return the client's file of servers in a scope, `user` or `project`: if there are several, the one with Nexus's
+    entry, else the first that exists. A client with only one file has it in either scope."""
     known = CLIENTS[client]
     usual = known.project_file if scope == "project" and known.project_file else known.user_file
     assert usual is not None, "every client that can be found has a file"

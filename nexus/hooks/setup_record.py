@@ -155,8 +155,8 @@ def _shared(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _put_back(text: str, before: Sequence[str], after: Sequence[str]) -> str | None:
-    """Return a text in which what differs between two others, by letters or by lines, is as before; None if the later
-    form does not stand in it once."""
+    """Return `text` without the change from `before` to `after`, which are compared by letters or by lines; None unless
+    the changed part is in it exactly once."""
     head = _shared(before, after)
     tail = _shared(before[head:][::-1], after[head:][::-1])
     old, new = ("".join(each[head : len(each) - tail]) for each in (before, after))

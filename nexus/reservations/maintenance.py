@@ -69,7 +69,7 @@ ROOTS = """
 
 
 def _guards(examination: Any) -> Iterator[Finding]:
-    """Check that git runs all hooks of the guard, where it was installed, and takes the repository for one."""
+    """Check that git can use the repositories with held files, and runs all hooks of a guard that was installed."""
     roots = examination.rows(ROOTS) if "file_reservations" in examination.tables() else []
     for (root,) in roots:
         if not Path(root).is_dir() or find_repository(root) is None:

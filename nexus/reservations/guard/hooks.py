@@ -48,7 +48,7 @@ class HooksDirectory:
     scope: str  # where `core.hooksPath` is set; empty where it is not
     guards: Path  # the one in the git directory, where git does not look now if it is another
     submodules: tuple[HooksDirectory, ...] = ()
-    left_out: tuple[str, ...] = ()  # the work trees and submodules that are not guarded, and why
+    left_out: tuple[str, ...] = ()  # a sentence for each work tree and submodule that is not guarded, and why
 
     @property
     def hooks(self) -> list[Hook]:
