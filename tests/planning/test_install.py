@@ -229,8 +229,16 @@ def a_full_project(root: Path) -> None:
             (root / path).write_text(json.dumps(content, indent=2) + "\n")
 
 
+def a_comment(root: Path) -> None:
+    """A project whose clients' files hold a comment, and Cursor's the version that it needs."""
+    for client in HOOKED:
+        file = root / HOOKED[client].file("project")
+        file.parent.mkdir(exist_ok=True)
+        file.write_text('{\n  // mine\n  "version": 1\n}\n' if client == "cursor" else "{\n  // mine\n}\n")
+
+
 @pytest.mark.parametrize("client", SUBAGENTS)
-@pytest.mark.parametrize("furnish", [lambda root: None, a_full_project], ids=["empty", "full"])
+@pytest.mark.parametrize("furnish", [lambda root: None, a_full_project, a_comment], ids=["empty", "full", "comment"])
 def test_it_is_undone_byte_for_byte(client: str, furnish: Callable[[Path], None], planning: Planning) -> None:
     furnish(planning.root)
     before = tree(planning.root)

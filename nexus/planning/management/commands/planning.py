@@ -245,10 +245,11 @@ def _setup(
         path = HOOKED[name].file(options["scope"])
         file = client_entries.locate(path, root)
         hooks = client_files.plan(file, "json", edit)
-        left = client_files.parse(file, "json", hooks.after or "").get(())
-        holds_nothing = hooks.diff and left == ({"version": 1} if name == "cursor" else {})
+        left = client_files.parse(file, "json", hooks.after or "")
+        if name == "cursor" and left.get(()) == {"version": 1}:
+            left.remove(("version",))
         is_linked = (root / Path(path).expanduser()).is_symlink()  # its target is managed elsewhere
-        if holds_nothing and not is_linked:
+        if hooks.diff and left.is_empty and not is_linked:
             emptied = Change(hooks.file, hooks.before, None)
     elif wanted:
         notes.append(NO_HOOKS)
