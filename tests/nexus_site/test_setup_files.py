@@ -245,10 +245,8 @@ def test_it_extends_the_users_file_of_opencode_that_is_there(home: Path, shop: P
 
 def test_of_two_files_of_opencode_it_takes_the_one_with_the_entry(shop: Path) -> None:
     first = lay(shop / "opencode.json", "{}")
-    lay(
-        shop / "opencode.jsonc",
-        '{"mcp": {"nexus": {"type": "local", "command": ["nexus", "runmcp"], "enabled": false}}}',
-    )
+    ours = '{"mcp": {"nexus": {"type": "local", "command": ["nexus", "runmcp"], "enabled": false}}}'
+    lay(shop / "opencode.jsonc", ours)
     set_up(shop, "opencode")
     assert (shop / "opencode.json").read_bytes() == first
     assert json.loads((shop / "opencode.jsonc").read_bytes())["mcp"]["nexus"]["enabled"] is False
@@ -515,15 +513,9 @@ def test_a_file_that_is_a_mount_of_its_own_is_written_in_place(tmp_path: Path) -
     lay(tmp_path / ".claude.json", "")
     (tmp_path / "shop").mkdir()
     told = [sys.executable, "-P", "-m", "nexus", "setup", "--yes", "--client", "claude-code", "--scope", "user", *PLAIN]
+    env = {**environment(tmp_path), "HOME": str(tmp_path)}
     for arguments in (told, [*told[:5], "--undo", "--yes"]):
-        done: Any = subprocess.run(
-            [*mount, *arguments],
-            cwd=tmp_path / "shop",
-            env={**environment(tmp_path), "HOME": str(tmp_path)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = subprocess.run([*mount, *arguments], cwd=tmp_path / "shop", env=env, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         assert (b"nexus" in (tmp_path / "real").read_bytes()) is (arguments is told)
     assert (tmp_path / "real").read_bytes() == before
