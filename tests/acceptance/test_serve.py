@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -61,8 +63,9 @@ def test_it_tells_what_is_wrong_with_an_address(hub: Hub, home: Path) -> None:
     assert "WORKSPACE_UNRESOLVED" in refused(home, "--project", str(home / "none"))
 
 
-def test_it_knows_the_project_it_was_given(home: Path, tmp_path: Path) -> None:
-    with serving(home, "--project", str(tmp_path)) as hub:
+@pytest.mark.parametrize("given", [str, os.path.relpath])
+def test_it_knows_the_project_it_was_given(home: Path, tmp_path: Path, given: Callable[[Path], str]) -> None:
+    with serving(home, "--project", given(tmp_path)) as hub:
         assert [row["root_realpath"] for row in hub.call("workspace_list")["workspaces"]] == [str(tmp_path)]
 
 

@@ -50,6 +50,7 @@ exit codes: 0 ended by SIGINT, SIGTERM or SIGHUP; 1 it could not start; stderr h
         parser.add_argument(
             "--project",
             dest="project_root",
+            type=os.path.abspath,
             metavar="DIR",
             help="A project directory to register as a workspace at the start.",
         )
