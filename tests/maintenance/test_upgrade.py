@@ -123,6 +123,19 @@ def test_it_backs_a_store_up_before_it_migrates_it(behind: Home, nexus: Nexus) -
     assert examined.code == 0, examined.out
 
 
+def test_it_backs_up_no_store_that_only_lacks_djangos_own_tables(tmp_path: Path) -> None:
+    home = Home(tmp_path / "made-by-a-command")
+    home.path.mkdir(mode=0o700)
+    assert home.process("workspaces").stdout == "none\n"
+    assert home.sql("SELECT name FROM sqlite_master WHERE name LIKE 'auth_%'") == [], "no command for agents needs them"
+
+    migrated = home.process("migrate")
+
+    assert migrated.returncode == 0 and "earlier version" not in migrated.stderr, migrated.stderr
+    assert home.sql("SELECT count(*) FROM auth_user") == [(0,)]
+    assert not (home.path / "backups").exists()
+
+
 KILLED = """
 import itertools, os, signal, sys
 import django
