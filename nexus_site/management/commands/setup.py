@@ -18,7 +18,7 @@ from django.core.management.base import CommandParser
 
 from mcp_bridge.config import McpBridgeSettings
 from mcp_bridge.config import names as toolset_names
-from nexus.core.cli import WIDEST, CommandGroup, NexusCommand, add_project_root, table
+from nexus.core.cli import CommandGroup, NexusCommand, add_project_root, table
 from nexus.core.coding_clients import CLIENTS, HOOKED
 from nexus.core.config import CoreSettings, flag
 from nexus.core.instance import local_url, running
@@ -259,7 +259,7 @@ class Command(NexusCommand):
         for line in table(("what", "state", "where"), lines, LONGEST_DETAIL):
             self.stdout.write(line)
         for row in rows:
-            if row.holds is False and len(row.detail) > WIDEST:  # the table shortens it
+            if row.holds is False and len(row.detail) > LONGEST_DETAIL:  # the table shortens it
                 self.stdout.write(f"\n{row.what}: {row.detail}")
         self.stdout.write("")
         for client in chosen:
