@@ -79,8 +79,8 @@ def failing_hooks(home: Home) -> Iterator[Finding]:
     for each in problems.failing(home.path):
         yield Finding(
             f"{each.title}, in {each.project_root}: {each.advice}.",
-            f"It was at {each.since:%Y-%m-%d %H:%M} UTC. `nexus setup --check` in that project says what is missing; "
-            "*Needs a person* in the admin dismisses it.",
+            f"It last happened at {each.since:%Y-%m-%d %H:%M} UTC. `nexus setup --check` in that project says what is "
+            "missing; *Needs a person* in the admin dismisses it.",
         )
 
 
