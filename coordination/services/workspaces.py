@@ -120,7 +120,7 @@ def move(*, old_root: str, project_root: str, operator: str) -> list[MovedProjec
     directory, moment = locate_absolute(project_root), now()
     above, name = os.path.split(os.path.normpath(old_root))
     old = os.path.join(os.path.realpath(above), name)  # the directory itself may be a link to its new path now
-    if Path(old).is_dir() and os.path.realpath(old) != directory.root:
+    if Path(old).is_dir() and (old == directory.root or os.path.realpath(old) != directory.root):
         raise invalid(f"{old} is still there. Rename the directory first.", field="old_root")
     with write():
         known = Workspace.objects.filter(root_realpath__startswith=old).order_by("root_realpath")

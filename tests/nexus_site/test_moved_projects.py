@@ -120,6 +120,7 @@ def test_what_the_new_path_cannot_take_stays_and_is_named(call: Call, shop: Path
 def test_it_says_what_cannot_be_moved(call: Call, shop: Path, tmp_path: Path) -> None:
     fill(call, shop)
     assert "NOT_FOUND" in move(tmp_path / "nowhere", shop, code=1)[0]["why"]
+    assert f"{shop} is still there" in move(shop, shop, code=1)[0]["why"]
     (tmp_path / "store").mkdir()
     assert f"{shop} is still there" in move(shop, tmp_path / "store", code=1)[0]["why"]
     shop.rename(tmp_path / "elsewhere")
