@@ -48,8 +48,8 @@ def must_run() -> None:
     if not ControlSettings.current().control:
         raise NexusError(
             ControlCode.POOL_OFF,
-            "No pool runs here: start the server with --control. A process beside it, such as an agent's own server "
-            "over stdio, learns of its pool by NEXUS_CONTROL=true.",
+            "No pool runs here: start the server with --control. If it has that, set NEXUS_CONTROL=true for this "
+            "process, too: for a command, or an agent's own server over stdio.",
         )
 
 
