@@ -83,6 +83,8 @@ def settings(request: HttpRequest) -> HttpResponse:
             COORDINATION, request, "settings_update", f"Stored: {', '.join(sorted(values))}.", form, values=values
         )["ok"]:
             return redirect("admin:settings")
+    if wrong := next((name for name in form.fields if name in form.errors), None):
+        form.fields[wrong].widget.attrs["autofocus"] = True  # the page is long, and begins at its top
     filters = SettingsFilters(request.GET)
     words, changed = filters.text("q").lower().split(), filters.text("changed")
     rows = [

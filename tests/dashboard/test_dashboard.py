@@ -390,6 +390,7 @@ def test_it_stores_a_setting_and_shows_why_one_is_refused(committed: None, brows
     browser.post("/admin/settings/", {"handoff_lease_ttl_seconds": "120"})
     assert settings.NEXUS.handoff_lease_ttl_seconds == 120
     refused = browser.post("/admin/settings/", {"handoff_lease_ttl_seconds": "0"}).content.decode()
+    assert re.findall(r'<input[^>]*name="(\w+)"[^>]* autofocus', refused) == ["handoff_lease_ttl_seconds"]
     assert "use a number of 1 or more" in refused and 'aria-invalid="true"' in refused
     for text in ("+-5", "--5", "-", "9" * 5000, "1.5"):
         assert 'aria-invalid="true"' in browser.post("/admin/settings/", {"handoff_lease_ttl_seconds": text}).text
