@@ -42,9 +42,7 @@ EXCEPTIONS = {
     "nexus/hooks/hook_state.py lock": OURS,
     "nexus/hooks/hook_state.py _fault_files": OURS,
     "nexus/hooks/client_commands.py _is_pythons": "the program that runs",
-    "nexus/hooks/setup_record.py follow": OURS,
     "nexus/hooks/setup_record.py paths": OURS,
-    "nexus/reservations/guard/hooks.py _configured_trees": IN_GIT,
     "nexus/reservations/guard/hooks.py _submodules": IN_GIT,
     "nexus/hooks/setup_record.py read": OURS,
     "nexus/planning/catalog/bundled.py _text": PACKAGE,
@@ -57,7 +55,7 @@ EXCEPTIONS = {
     "nexus/planning/directory.py names": OPENED,
     "nexus/planning/install.py plan": OPENED,
     "nexus/reservations/guard/hooks.py _keep": "a new file beside the hook",
-    "nexus/reservations/guard/repository.py at": "names alone",
+    "nexus/reservations/guard/repository.py linked_trees": "names alone",
     "nexus/reservations/hook.py handle": "the file that the client names for the variables of its shells",
 }
 
