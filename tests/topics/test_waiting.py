@@ -13,10 +13,12 @@ import pytest
 
 from coordination.log.selectors import interest_in
 from nexus.core import waiting
+from nexus.core.database.store import store
 from nexus.core.operations import dispatch
 from nexus.topics import services
 from nexus.topics.models import Peer, TopicMessage
 from nexus.topics.toolset import TOPICS
+from tests.conftest import settled
 from tests.core.waiting import LONG, at_rest, parked
 from tests.store import failing
 from tests.topics.conftest import Client, texts
@@ -137,8 +139,9 @@ async def test_a_client_that_gave_up_while_its_answer_waited_for_its_turn_loses_
     waits = poll(bob, topic)
     await parked()
     gate = threading.Event()
-    saying = loop.run_in_executor(waiting.WRITERS, ann.say, topic, "hello")
-    ahead = loop.run_in_executor(waiting.WRITERS, gate.wait, LONG)  # at once: whoever looks queues behind it
+    saying = loop.run_in_executor(waiting.writing_calls(), ann.say, topic, "hello")
+    # At once, on every thread that writes: what the look leads to queues behind them.
+    ahead = [loop.run_in_executor(waiting.writing_calls(), gate.wait, LONG) for _ in range(store().WRITERS)]
     await saying
     await asyncio.wait_for(looked.wait(), LONG)
     await asyncio.sleep(0)
@@ -146,7 +149,8 @@ async def test_a_client_that_gave_up_while_its_answer_waited_for_its_turn_loses_
     with contextlib.suppress(asyncio.CancelledError):
         await waits
     gate.set()
-    await ahead
+    await asyncio.gather(*ahead)
+    await asyncio.to_thread(settled)
     assert await in_thread(cursor_of, "bob") == 0
 
 
@@ -179,6 +183,7 @@ async def test_a_client_that_gave_up_while_its_answer_was_written_loses_nothing(
     with contextlib.suppress(asyncio.CancelledError):
         await waits
     gate.set()
+    await asyncio.to_thread(settled)
     assert await in_thread(cursor_of, "bob") == 0
     assert texts(await in_thread(bob.look, topic)) == ["hello"]
 
