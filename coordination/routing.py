@@ -69,6 +69,13 @@ class Profile(NamedTuple):
     tags: frozenset[Tag] = frozenset()  # as `tag_set` makes them
 
 
+def is_directed(target: Target | None, agent_id: str) -> bool:
+    """Return whether a target names the agent itself, alone or in one of several rules."""
+    if target is None:
+        return False
+    return target.get("agent_id") == agent_id or any(is_directed(rule, agent_id) for rule in target.get("rules", ()))
+
+
 def capability_set(value: Any) -> frozenset[str]:
     """Return the capabilities of a stored value.
 

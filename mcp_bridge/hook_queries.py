@@ -22,7 +22,7 @@ class Asker(Strict):
     """The client's call, as far as an answer needs it."""
 
     client: Annotated[str, Field(max_length=MAX_ID)]
-    event: Literal["SessionStart", "UserPromptSubmit", "PostToolUse", "Stop"] | None
+    event: Literal["SessionStart", "UserPromptSubmit", "PostToolUse", "Stop", "Wake"] | None
     root: Annotated[str, Field(max_length=LONGEST_PATH)]
     agent_id: Annotated[str, Field(max_length=MAX_ID)]
 

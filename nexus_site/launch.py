@@ -185,7 +185,7 @@ def _main(argv: list[str]) -> None:
     if command == "help" and arguments[:1]:
         command, arguments = arguments[0], ["--help"]
     command = command if command.startswith("-") else command.replace("-", "_")  # the name of the command's module
-    if command == "hook" and _hooked(arguments):
+    if command in ("hook", "wait") and _hooked(command, arguments):
         return
     try:
         _, rest = configure(arguments)
@@ -269,9 +269,10 @@ def _about(command: str) -> str | None:
     return command_list.unknown(command.replace("_", "-"))
 
 
-def _hooked(arguments: list[str]) -> bool:
-    """Answer a client's call of `nexus hook`, by the hub where there is one; return False for a person's call."""
-    from nexus.hooks import entry
+def _hooked(command: str, arguments: list[str]) -> bool:
+    """Answer a client's call of `nexus hook`, or `nexus wait`, by the hub where there is one; return False for a
+    person's call of the former, and for help."""
+    from nexus.hooks import entry, harness
 
     if not entry.is_call(arguments):
         return False
@@ -299,6 +300,10 @@ def _hooked(arguments: list[str]) -> bool:
         if find_spec(module):
             import_module(module)
     _flags["busy_timeout_ms"] = entry.BUSY_TIMEOUT_MS
+    if command == "wait" or harness.WAIT in arguments:
+        from nexus.hooks import waking
+
+        waking.main(lambda: configure(arguments), ask, hooked=command == "hook")
     entry.main(lambda: configure(arguments), ask)
     if "django" not in sys.modules:
         os._exit(0)  # Python's orderly exit would take a tenth of the call's time, and nothing is open

@@ -6,7 +6,7 @@ Standard library alone: hooks read it at each call.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from nexus.core.harness_events import HarnessEvent
 
@@ -17,6 +17,7 @@ END, COMPACT = HarnessEvent.SESSION_END, HarnessEvent.CONTEXT_COMPACT
 
 SESSION_START, PROMPT, TOOL_USED, STOP = "SessionStart", "UserPromptSubmit", "PostToolUse", "Stop"
 EVENTS = (SESSION_START, PROMPT, TOOL_USED, STOP)  # of mail
+WAKE = "Wake"  # no event of a client: its agent is idle, and something came
 # The classes of tools in the catalog of planning's agents.
 FILES = ("file_creation", "file_modification", "file_deletion", "partial_file_edit", "structured_document_edit")
 SHELL = ("shell_command_exec", "subprocess_spawn", "interactive_shell_session")
@@ -41,6 +42,8 @@ class Hooks(NamedTuple):
     points: Mapping[str, HarnessEvent]  # by the client's name of a point of a session
     names: tuple[str, ...] = EVENTS  # the client's, in the order of EVENTS
     hears_before: bool = False  # whether its agent hears what is said before a tool is used
+    # The fields of a hook that runs in the background when the agent stops, and wakes it; None if there are none.
+    waking: Mapping[str, Any] | None = None
 
     def file(self, scope: str) -> str:
         """Return the path of the hooks of a scope, `user` or `project`."""
@@ -133,6 +136,7 @@ CLIENTS: Mapping[str, Client] = {
             ".claude/settings.local.json",  # not in the repository: the command's path is of this machine
             {**_CLAUDE, "PostToolUseFailure": AFTER, "SessionEnd": END},
             hears_before=True,
+            waking={"asyncRewake": True, "timeout": 1_000_000},  # seconds; as milliseconds it must stay below 2 ** 31
         ),
         tools=Tools(
             "mcp__nexus__{}",

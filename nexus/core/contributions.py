@@ -70,6 +70,7 @@ class Notice:
     identifier: str
     what: str  # it is, in words of our own
     said: Mapping[str, str]  # what others wrote, by what it is
+    personal: bool = False  # it is for this agent itself
 
 
 @dataclass(frozen=True)

@@ -69,12 +69,13 @@ HANDLERS: list[Handler] = []
 
 
 class HookQuery(NamedTuple):
-    """Queries for the ids of items that wait for `:agent`, and for the keys of its debts (`coordination.debts`); and a
-    table that exists once they can be asked."""
+    """Queries for the ids of items that wait for `:agent`, for the keys of its debts (`coordination.debts`), and for
+    the ids of items that are for this agent itself; and a table that exists once they can be asked."""
 
     table: str
     waiting: str = ""
     owed: str = ""
+    personal: str = ""
 
 
 HOOK_QUERIES: list[HookQuery] = []

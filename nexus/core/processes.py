@@ -418,7 +418,12 @@ def start_detached(
 
 def start_again() -> NoReturn:
     """Become the same command anew, with the variables as they are now."""
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  # no shell
+    become([sys.executable, *sys.orig_argv[1:]])
+
+
+def become(command: Sequence[str]) -> NoReturn:
+    """Become another program, which keeps this process's id, variables and standard streams."""
+    os.execv(command[0], command)  # noqa: S606  # no shell
 
 
 def in_background(work: Callable[[], None], seconds: int) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from nexus.core import processes
-from nexus.core.coding_clients import SESSION_START, STOP
+from nexus.core.coding_clients import PROMPT, SESSION_START, STOP
 from nexus.hooks import hook_state, signal_files
 from nexus.hooks.harness import Ask, HookCall
 
@@ -32,11 +32,14 @@ def _announce(settings: Any, call: HookCall, ask: Ask) -> str:
     kept = hook_state.load(settings.home, call)
     if call.event == SESSION_START:
         kept = hook_state.HookMemory()  # a new context has been told nothing
+    if call.event == PROMPT and kept.woken:
+        kept.woken = ()  # somebody is there
+        hook_state.save(settings.home, call, kept)
     due, must_look = _passed(kept.refresh_by, settings), _must_look(settings, call, kept)
     if not (due or must_look):
         return ""
     if due:
-        kept.refresh_by = time.time() + _pace(settings)
+        kept.refresh_by = time.time() + pace(settings)
         _in_background(lambda: ask("refresh", call))
     answer = _news(settings, call, kept, ask) if must_look else ""
     hook_state.save(settings.home, call, kept)
@@ -44,14 +47,14 @@ def _announce(settings: Any, call: HookCall, ask: Ask) -> str:
     return answer
 
 
-def _pace(settings: Any) -> float:
+def pace(settings: Any) -> float:
     """Return the seconds that may pass without a check of the store or a heartbeat."""
     return float(settings.session_stale_ttl_seconds / 2)
 
 
 def _passed(moment: float, settings: Any) -> bool:
     """Return whether a stored moment is over. One that is too far ahead counts as over: the clock was set back."""
-    return not 0 < moment - time.time() <= _pace(settings)
+    return not 0 < moment - time.time() <= pace(settings)
 
 
 def _must_look(settings: Any, call: HookCall, kept: hook_state.HookMemory) -> bool:
@@ -65,27 +68,27 @@ def _news(settings: Any, call: HookCall, kept: hook_state.HookMemory, ask: Ask) 
     """Return a notice of what is new, once; at Stop, once more of what still waits, and once of the agent's debts."""
     signal_files.arm(settings.home, call.agent_id)
     kept.signal = signal_files.stamp(settings.home, call.agent_id)  # before the check, so that none is missed
-    seen = _seen(settings, call, ask)
-    kept.look_by = min(seen.changes_at, time.time() + _pace(settings))
-    kept.told = [item for item in kept.told if item in seen.waiting]
-    kept.pressed = [item for item in kept.pressed if item in seen.waiting]
+    found = seen(settings, call, ask)
+    kept.look_by = min(found.changes_at, time.time() + pace(settings))
+    kept.told = [item for item in kept.told if item in found.waiting]
+    kept.pressed = [item for item in kept.pressed if item in found.waiting]
     known = kept.pressed if call.event == STOP else kept.told
-    debts = seen.owed - set(kept.owed)
+    debts = found.owed - set(kept.owed)
     if call.event == STOP:
-        kept.owed = sorted(seen.owed)
-    if seen.waiting <= set(known) and not debts:
+        kept.owed = sorted(found.owed)
+    if found.waiting <= set(known) and not debts:
         return ""
     owed = ask("owed", call, keys=sorted(debts)) if debts else ""
-    if seen.waiting <= set(known):
+    if found.waiting <= set(known):
         return str(owed)
     text, fresh = ask("waiting", call, known=list(known))
-    kept.told = sorted(seen.waiting.union(fresh))  # the notice gives the number of what it does not show
+    kept.told = sorted(found.waiting.union(fresh))  # the notice gives the number of what it does not show
     if call.event == STOP:
         kept.pressed = kept.told
     return str(text + owed)
 
 
-def _seen(settings: Any, call: HookCall, ask: Ask) -> PendingWork:
+def seen(settings: Any, call: HookCall, ask: Ask) -> PendingWork:
     """Return what waits; without Django or the hub if the store is a file."""
     from nexus.hooks import quick_check  # takes a tenth of the time of a call that does not read the store
 
@@ -97,8 +100,8 @@ def _seen(settings: Any, call: HookCall, ask: Ask) -> PendingWork:
             busy_ms=settings.busy_timeout_ms,
             owing=call.event == STOP,
         )
-    waiting, changes_at, owed = ask("seen", call)
-    return quick_check.PendingWork(set(waiting), changes_at, frozenset(owed))
+    waiting, changes_at, owed, personal = ask("seen", call)
+    return quick_check.PendingWork(set(waiting), changes_at, frozenset(owed), frozenset(personal))
 
 
 def _in_background(work: Callable[[], None]) -> None:

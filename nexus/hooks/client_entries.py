@@ -17,7 +17,7 @@ from nexus.core.files import own_user
 from nexus.core.operations.errors import invalid
 from nexus.hooks.config_text import FORMATS
 from nexus.hooks.config_text import Path as TextPath
-from nexus.hooks.harness import MATCHED, PLANNING
+from nexus.hooks.harness import MATCHED, PLANNING, WAIT
 
 SERVER = "nexus"  # the name of the entry in every client
 PROGRAMS = {"nexus", "nexus_site", "manage"}  # program names of the `nexus` command
@@ -150,6 +150,12 @@ def hook_entries(client: str, command: str) -> dict[str, dict[str, Any]]:
     return {name: {**matchers[name], "hooks": [handler]} for name in names}
 
 
+def waking_entry(client: str, command: str) -> dict[str, Any] | None:
+    """Return the entry, at Stop, of the hook that wakes the client's agent; None for a client without such hooks."""
+    fields = HOOKED[client].waking
+    return None if fields is None else {"hooks": [{"type": "command", "command": f"{command} {WAIT}", **fields}]}
+
+
 def hook_command(program: Sequence[str], client: str, options: Sequence[str] = ()) -> str:
     """Return the shell command line for a harness; `is_ours` recognizes it."""
     return shlex.join([*program, "hook", "--client", client, *options])
@@ -171,8 +177,9 @@ def with_choices(command: str, installed: str | None) -> str:
     ).strip()
 
 
-def is_ours(command: Any, client: str) -> bool:
-    """Return whether a hook's command line is one of `hook_command` for this client."""
+def is_ours(command: Any, client: str, *, waits: bool = False) -> bool:
+    """Return whether a hook's command line is one of `hook_command` for this client: of a hook that `waits`, or of
+    another."""
     if not isinstance(command, str):
         return False
     try:
@@ -183,7 +190,8 @@ def is_ours(command: Any, client: str) -> bool:
     paths = [Path(word) for word in words[:at]]
     # Version 0.1 wrote `python -m nexus_site` as its file, PACKAGE/__main__.py.
     programs = {path.parent.name if path.name == "__main__.py" else path.stem for path in paths}
-    return not programs.isdisjoint(PROGRAMS) and words[at + 1 : at + 3] == ["--client", client]
+    is_one = not programs.isdisjoint(PROGRAMS) and words[at + 1 : at + 3] == ["--client", client]
+    return is_one and (WAIT in words) == waits
 
 
 def dump(format: Format, path: TextPath, value: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nexus.core import files, foreign_files
-from nexus.core.coding_clients import CLIENTS, Format
+from nexus.core.coding_clients import CLIENTS, STOP, Format
 from nexus.core.files import Change, own_user
 from nexus.core.logs import redact
 from nexus.core.operations.errors import Code, NexusError
@@ -196,12 +196,9 @@ def put_hooks(client: str, command: str) -> Edit:
         if client == "cursor" and document.get(("version",)) is None:
             document.put(("version",), 1)
         for event in client_entries.hook_entries(client, PLANNING):  # these are all of them
-            group = wanted.get(event)
-            _drop_handlers(document, client, event, keep=1 if group else 0)
-            found = _handlers(document, client, event)
-            if group and not (found and _update(document, found[0], group)):
-                _drop_handlers(document, client, event)
-                document.append((*HOOKS, event), group)
+            _put_handler(document, client, event, wanted.get(event))
+        if (waking := client_entries.waking_entry(client, command)) is not None:
+            _put_handler(document, client, STOP, waking, waits=True)
 
     return edit
 
@@ -212,6 +209,7 @@ def drop_hooks(client: str, before: ConfigText | None = None) -> Edit:
 
     def edit(document: JsonText) -> None:
         for event in client_entries.hook_entries(client, PLANNING):
+            _drop_handlers(document, client, event, before=before, waits=True)
             _drop_handlers(document, client, event, before=before)
         if client == "cursor" and before is not None and before.get(("version",)) is None and not document.get(HOOKS):
             document.remove(("version",), before)
@@ -231,7 +229,18 @@ def installed(document: ConfigText, client: str) -> str | None:
 HOOKS: config_text.Path = ("hooks",)
 
 
-def _handlers(document: ConfigText, client: str, event: str) -> list[config_text.Path]:
+def _put_handler(
+    document: JsonText, client: str, event: str, group: Mapping[str, Any] | None, *, waits: bool = False
+) -> None:
+    """Have one hook of Nexus for an event, or none."""
+    _drop_handlers(document, client, event, keep=1 if group else 0, waits=waits)
+    found = _handlers(document, client, event, waits=waits)
+    if group and not (found and _update(document, found[0], group)):
+        _drop_handlers(document, client, event, waits=waits)
+        document.append((*HOOKS, event), group)
+
+
+def _handlers(document: ConfigText, client: str, event: str, *, waits: bool = False) -> list[config_text.Path]:
     """Return the paths of Nexus's hooks for an event: of items of the event's list, or of such an item's own list."""
     found: list[config_text.Path] = []
     groups = document.get((*HOOKS, event))
@@ -240,16 +249,22 @@ def _handlers(document: ConfigText, client: str, event: str) -> list[config_text
         places: list[tuple[config_text.Path, Any]] = [((number,), group)]
         places += [((number, "hooks", each), one) for each, one in enumerate(inner if isinstance(inner, list) else ())]
         for place, handler in places:
-            if isinstance(handler, dict) and client_entries.is_ours(handler.get("command"), client):
+            if isinstance(handler, dict) and client_entries.is_ours(handler.get("command"), client, waits=waits):
                 found.append((*HOOKS, event, *place))
     return found
 
 
 def _drop_handlers(
-    document: ConfigText, client: str, event: str, *, keep: int = 0, before: ConfigText | None = None
+    document: ConfigText,
+    client: str,
+    event: str,
+    *,
+    keep: int = 0,
+    before: ConfigText | None = None,
+    waits: bool = False,
 ) -> None:
     """Remove Nexus's hooks for an event but for the first `keep`, each with its group if that holds no other."""
-    for path in reversed(_handlers(document, client, event)[keep:]):
+    for path in reversed(_handlers(document, client, event, waits=waits)[keep:]):
         group = path[:3]
         is_alone = len(path) > len(group) and len(document.get(path[:-1])) == 1
         document.remove(group if is_alone else path, before)

@@ -46,7 +46,7 @@ def main(configure: Configure, ask: Ask) -> None:
             sys.stdout.write(respond(settings, call, ask))
             sys.stdout.flush()
     except Exception as error:
-        _complain(error, settings, call or harness.caller(sys.argv[2:], os.environ))
+        complain(error, settings, call or harness.caller(sys.argv[2:], os.environ))
 
 
 def read_input(stream: BinaryIO) -> str:
@@ -62,7 +62,7 @@ def read_input(stream: BinaryIO) -> str:
     return data.decode("utf-8-sig")
 
 
-def _complain(error: Exception, settings: Any, call: HookCall) -> None:
+def complain(error: Exception, settings: Any, call: HookCall) -> None:
     """Print an error on stderr, which most harnesses hide, and store it for the operator's pages and `nexus doctor`:
     in the home, or the usual one where the settings cannot be read."""
     from nexus.hooks import hook_state  # not imported where nothing fails
@@ -85,7 +85,7 @@ def respond(settings: Any, call: HookCall, ask: Ask) -> str:
     except Exception as error:
         if not said.context:
             raise
-        _complain(error, settings, call)  # the app's text is printed all the same
+        complain(error, settings, call)  # the app's text is printed all the same
         mail = ""
     text = "\n".join(part for part in (said.context, mail) if part)
     return harness.render(call, text) if text else ""
@@ -118,7 +118,7 @@ def _handled(settings: Any, call: HookCall, ask: Ask) -> HookAnswer:
         except TimeoutError:
             raise  # the time limit is over
         except Exception as error:
-            _complain(error, settings, call)
+            complain(error, settings, call)
     return HookAnswer(*("\n".join(filter(None, texts)) for texts in zip(*answers, strict=True))) if answers else NOTHING
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ from nexus.core.coding_clients import (
     SPAWN,
     START,
     STOP,
+    WAKE,
     edits_files,
 )
 from nexus.core.harness_events import HarnessEvent, HookAnswer
@@ -93,6 +95,7 @@ def _failed(payload: Mapping[str, Any]) -> bool:
 
 PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR", "GEMINI_PROJECT_DIR")
 PLANNING = "--planning"  # an option in the command of a hook for every point
+WAIT = "--wait"  # an option of the hook that a client runs in the background
 MAX_ID = 255
 
 
@@ -103,6 +106,8 @@ class HookCall(NamedTuple):
     event: str | None  # one of EVENTS; None for a point without mail
     root: str  # the project, resolved
     agent_id: str
+    session: str = ""  # as the client names it
+    is_named: bool = False  # the agent was named, and its id not made of client and project
     continued: bool = False  # a hook has already kept the agent from stopping: do not do it again
     name: str | None = None  # the client's name of the point
     point: HarnessEvent | None = None  # the same for the handlers of `nexus.core.harness_events`
@@ -126,6 +131,14 @@ class _Parser(argparse.ArgumentParser):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a call."""
+    _add_caller(parser)
+    parser.add_argument("--event", choices=EVENTS, help="the point of the session, if the input does not say it")
+    parser.add_argument(
+        PLANNING, action="store_true", help="also update the project's .nexus directory, at every point of a session"
+    )
+
+
+def _add_caller(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--client",
         choices=tuple(HARNESSES),
@@ -144,10 +157,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the project; default: the client's, else the working directory",
     )
-    parser.add_argument("--event", choices=EVENTS, help="the point of the session, if the input does not say it")
-    parser.add_argument(
-        PLANNING, action="store_true", help="also update the project's .nexus directory, at every point of a session"
-    )
 
 
 def parse_call(arguments: Sequence[str], environ: Mapping[str, str], text: str) -> HookCall:
@@ -155,6 +164,25 @@ def parse_call(arguments: Sequence[str], environ: Mapping[str, str], text: str) 
     parser = _Parser(add_help=False, allow_abbrev=False)
     add_options(parser)
     return _call(parser.parse_args(arguments), environ, _object(text) if text.strip() else {})
+
+
+def add_waiting_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a call that waits."""
+    _add_caller(parser)
+    parser.add_argument("--seconds", type=float, default=math.inf, metavar="N", help="give up after so many seconds")
+    parser.add_argument("--session", default="", help="of several sessions of the agent, the one that waits")
+
+
+def parse_waiting(arguments: Sequence[str], environ: Mapping[str, str], text: str) -> tuple[HookCall, float]:
+    """Parse a call that waits; return it with the seconds that it waits at most. Raises ValueError as `parse_call`."""
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    add_waiting_options(parser)
+    parser.add_argument(WAIT, action="store_true")
+    parser.add_argument(PLANNING, action="store_true")  # in the command line of all hooks of a client
+    parser.set_defaults(event=None)
+    given = parser.parse_args(arguments)
+    call = _call(given, environ, _object(text) if text.strip() else {})
+    return call._replace(event=WAKE, session=given.session or call.session), given.seconds
 
 
 def caller(arguments: Sequence[str], environ: Mapping[str, str]) -> HookCall:
@@ -175,11 +203,14 @@ def _call(given: argparse.Namespace, environ: Mapping[str, str], payload: dict[s
     event = given.event or (PROMPT if name is None else own_names.get(str(name)))
     called = next((own for own, each in own_names.items() if each == event), str(name))
     root = os.path.realpath(given.project_root or _project(environ, payload))
+    named = given.agent_id or environ.get("NEXUS_AGENT_ID")
     return HookCall(
         client=client,
         event=event,
         root=root,
-        agent_id=given.agent_id or environ.get("NEXUS_AGENT_ID") or derived_id(client, root),
+        agent_id=named or derived_id(client, root),
+        session=_text(payload, "session_id", "conversation_id"),
+        is_named=bool(named),
         continued=bool(payload.get("stop_hook_active") or payload.get("loop_count")),
         name=called,
         point=point(client, called, payload),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nexus.core import files
-from nexus.core.coding_clients import SESSION_START, STOP
+from nexus.core.coding_clients import SESSION_START, STOP, WAKE
 from nexus.hooks.harness import HookCall
 from nexus.hooks.signal_files import private_directory
 
@@ -29,6 +29,7 @@ class HookMemory:
         told: Sequence[str] = (),
         pressed: Sequence[str] = (),
         owed: Sequence[str] = (),
+        woken: Sequence[float] = (),
     ) -> None:
         self.signal = signal  # the signal file's time at the last check of the store
         self.look_by = look_by  # check the store by then, even without a signal
@@ -36,6 +37,10 @@ class HookMemory:
         self.told = told  # waiting messages and handoffs that the agent was told of
         self.pressed = pressed  # those for which it was kept from stopping
         self.owed = owed  # debts that it was told of when it last stopped
+        self.woken = woken  # when it was woken, in unix time, since its person last typed something
+
+
+PATIENT = (SESSION_START, STOP, WAKE)  # calls that wait for another one
 
 
 class Credentials(NamedTuple):
@@ -83,8 +88,8 @@ def _save(file: Path, content: dict[str, Any]) -> None:
 def lock(home: Path, call: HookCall) -> Iterator[bool]:
     """Yield whether no other call for this agent is inside; the system frees the lock of a process that died.
 
-    At the start of a session, and when the agent would stop, wait for the other call: no later call would say what this
-    one has to say.
+    At the start of a session, when the agent would stop, and when it is to be woken, wait for the other call: no later
+    call would say what this one has to say.
     """
     try:
         import fcntl
@@ -95,11 +100,48 @@ def lock(home: Path, call: HookCall) -> Iterator[bool]:
     private_directory(file.parent)
     with os.fdopen(os.open(file, os.O_CREAT | os.O_WRONLY, 0o600), "w") as held:
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | (0 if call.event in (SESSION_START, STOP) else fcntl.LOCK_NB))
+            fcntl.flock(held, fcntl.LOCK_EX | (0 if call.event in PATIENT else fcntl.LOCK_NB))
         except BlockingIOError:
             yield False
         else:
             yield True
+
+
+def take_place(home: Path, call: HookCall) -> tuple[Path, int]:
+    """Make this process the waiter of the call's session: an older one sees that its place is taken, and ends. Return
+    the place, and its descriptor, which stays open when the process becomes another program."""
+    import fcntl
+
+    place = _file(home, call, f"{hashlib.sha256(call.session.encode()).hexdigest()[:16]}.{WAITER}")
+    private_directory(place.parent)
+    for old in place.parent.glob(f"{hook_id(call.agent_id, call.root)}.*.{WAITER}"):
+        if not _is_held(old):
+            old.unlink(missing_ok=True)
+    new = place.with_suffix(f".{os.getpid()}")
+    held = os.open(new, os.O_CREAT | os.O_RDWR, 0o600)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    os.set_inheritable(held, True)
+    new.replace(place)
+    return place, held
+
+
+def can_be_woken(home: Path, agent_id: str, root: str) -> bool:
+    """Return whether a waiter of the agent is at work in a project on this machine."""
+    return any(_is_held(file) for file in (home / "hooks").glob(f"{hook_id(agent_id, root)}.*.{WAITER}"))
+
+
+def _is_held(file: Path) -> bool:
+    """Return whether a process holds a waiter's file."""
+    import fcntl
+
+    try:
+        with file.open("rb") as opened:
+            fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def load(home: Path, call: HookCall) -> HookMemory:
@@ -115,7 +157,7 @@ def save(home: Path, call: HookCall, memory: HookMemory) -> None:
     _save(_file(home, call, "told.json"), vars(memory))
 
 
-FAULT, DISMISSED = "fault.json", "dismissed"
+FAULT, DISMISSED, WAITER = "fault.json", "dismissed", "waiter"
 FAULT_SECONDS = 300  # that a failure is shown at least, however soon the hook works again
 MOST_FAULTS = 500  # that are kept
 

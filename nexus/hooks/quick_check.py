@@ -13,13 +13,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coordination.paths import workspace_id_of
-from coordination.routing import Profile, can_see, capability_set, is_eligible, next_opening, stored_target, tag_set
+from coordination.routing import (
+    Profile,
+    can_see,
+    capability_set,
+    is_directed,
+    is_eligible,
+    next_opening,
+    stored_target,
+    tag_set,
+)
 from nexus.core import read_only
 from nexus.core.harness_events import HOOK_QUERIES
 from nexus.core.sqlite import connect
 
 MESSAGES = """
-SELECT message_id FROM message_deliveries
+SELECT message_id, target FROM message_deliveries JOIN messages USING (message_id)
 WHERE recipient_agent_id = :agent
   AND (status = 'unread' OR (status = 'delivered' AND lease_expires_at < :now))
 LIMIT 1000
@@ -57,11 +66,13 @@ AGENT = "SELECT role, capabilities, tags FROM agents WHERE agent_id = :agent"
 
 
 class PendingWork(NamedTuple):
-    """What waits for an agent, when (unix time) time alone may next change that, and its debts, if requested."""
+    """What waits for an agent, when (unix time) time alone may next change that, its debts, if requested, and what of
+    all that is for this agent itself."""
 
     waiting: set[str]
     changes_at: float
     owed: frozenset[str] = frozenset()
+    personal: frozenset[str] = frozenset()
 
 
 def glance(database: Path, *, agent_id: str, root: str, busy_ms: int, owing: bool = False) -> PendingWork:
@@ -81,7 +92,12 @@ def glance(database: Path, *, agent_id: str, root: str, busy_ms: int, owing: boo
     ):
         if not NEEDED.issubset(row[0] for row in store.execute(THERE)):
             return PendingWork(set(), float("inf"))  # another process is creating the store
-        waiting = {row[0] for row in store.execute(MESSAGES, values)}
+        waiting: set[str] = set()
+        personal: set[str] = set()
+        for message_id, raw in store.execute(MESSAGES, values):
+            waiting.add(message_id)
+            if raw and is_directed(stored_target(raw), agent_id):
+                personal.add(message_id)
         changes = [_moment(row[0]) for row in store.execute(LEASES, values) if row[0]]
         role, *texts = store.execute(AGENT, values).fetchone() or (None, None, None)
         capabilities, tags = (json.loads(text or "null") for text in texts)
@@ -99,17 +115,21 @@ def glance(database: Path, *, agent_id: str, root: str, busy_ms: int, owing: boo
                 now=now,
             ):
                 waiting.add(handoff_id)
+                if is_directed(target, agent_id):
+                    personal.add(handoff_id)
             elif opening := next_opening(target, created_at=created_at, now=now):
                 changes.append(opening)
         there = [glance for glance in HOOK_QUERIES if store.execute(TABLE, [glance.table]).fetchone()]
         for query in filter(None, (glance.waiting for glance in there)):
             waiting.update(row[0] for row in store.execute(query, values))
+        for query in filter(None, (glance.personal for glance in there)):
+            personal.update(row[0] for row in store.execute(query, values))
         owed: set[str] = set()
         for query in filter(None, (OWED, *(glance.owed for glance in there)) if owing else ()):
             owed.update(row[0] for row in store.execute(query, values))
     # A lease expires just after its end.
     changes_at = min((moment.timestamp() for moment in changes), default=float("inf")) + 0.001
-    return PendingWork(waiting, changes_at, frozenset(owed))
+    return PendingWork(waiting, changes_at, frozenset(owed), frozenset(waiting & personal))
 
 
 def _moment(text: str) -> datetime:

@@ -12,6 +12,7 @@ from coordination import debts, toolset
 from coordination.debts import debt_row
 from coordination.paths import workspace_id_of
 from coordination.provenance import roles_of
+from coordination.routing import is_directed
 from handoffs.selectors import next_change
 from inbox import receipts
 from inbox.models import Delivery, DeliveryStatus
@@ -63,13 +64,13 @@ def seen(call: HookCall) -> PendingWork:
     """Return what `glance` returns, for a store that is not a file. Raises NexusError if it cannot be reached."""
     if store().pending():
         return PendingWork(set(), 0)  # the store does not exist yet: check again soon
-    _, waits, _ = _waiting(call, ())
+    _, waits, _, personal = _waiting(call, ())
     leases = Delivery.objects.filter(recipient_id=call.agent_id, status=DeliveryStatus.DELIVERED)
     lapse = leases.aggregate(lapse=Min("lease_expires_at"))["lapse"]
     changes = [moment for moment in (lapse, next_change(workspace_id_of(call.root))) if moment]
     changes_at = min((moment.timestamp() for moment in changes), default=float("inf")) + 0.001
     owes = debts.owed_by(call.agent_id) if call.event == STOP else []
-    return PendingWork(waits, changes_at, frozenset(debt.key for debt in owes))
+    return PendingWork(waits, changes_at, frozenset(debt.key for debt in owes), personal)
 
 
 def owed(call: HookCall, keys: Collection[str]) -> str:
@@ -81,14 +82,14 @@ def owed(call: HookCall, keys: Collection[str]) -> str:
 def waiting(call: HookCall, known: Collection[str]) -> tuple[str, set[str]]:
     """Return a text about what is new to the agent, and its ids; the text is empty if there is nothing. Record which
     mail it names."""
-    text, fresh, named = _waiting(call, known)
+    text, fresh, named, _ = _waiting(call, known)
     if named:
         with unless_busy(), store().without_waiting():  # no notice waits for its record
             receipts.notice(call.agent_id, named, f"hook of {call.client}, {call.event}")
     return text, fresh
 
 
-def _waiting(call: HookCall, known: Collection[str]) -> tuple[str, set[str], list[str]]:
+def _waiting(call: HookCall, known: Collection[str]) -> tuple[str, set[str], list[str], frozenset[str]]:
     unread = _data(call, "inbox_count", agent_id=call.agent_id)["unread"]
     mail = _data(call, "inbox_peek", agent_id=call.agent_id, limit=LIMIT)["messages"] if unread else []
     open_ones = _data(call, "handoff_list_available", project_root=call.root, agent_id=call.agent_id, limit=LIMIT)[
@@ -104,7 +105,10 @@ def _waiting(call: HookCall, known: Collection[str]) -> tuple[str, set[str], lis
     fresh = {row["message_id"] for row in messages} | {row["handoff_id"] for row in handoffs}
     fresh |= {each.identifier for fresh_ones in others.values() for each in fresh_ones}
     if not fresh:
-        return "", fresh, []
+        return "", fresh, [], frozenset()
+    personal = {row["message_id"] for row in messages if is_directed(row["target"], call.agent_id)}
+    personal |= {row["handoff_id"] for row in handoffs if is_directed(row["target"], call.agent_id)}
+    personal |= {each.identifier for fresh_ones in others.values() for each in fresh_ones if each.personal}
     shown = [*messages[: texts.SHOWN], *handoffs[: texts.SHOWN]]
     text = texts.waiting_text(
         agent_id=call.agent_id,
@@ -115,7 +119,7 @@ def _waiting(call: HookCall, known: Collection[str]) -> tuple[str, set[str], lis
         others=others,
         roles=roles_of([row["from_agent_id"] for row in shown]),
     )
-    return text, fresh, [row["message_id"] for row in messages[: texts.SHOWN]]
+    return text, fresh, [row["message_id"] for row in messages[: texts.SHOWN]], frozenset(personal)
 
 
 def perform(call: HookCall, operation: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -28,4 +28,9 @@ SELECT * FROM (
 )
 """
 
-HOOK_QUERIES.append(HookQuery("topic_mentions", WAITING))
+PERSONAL = """
+SELECT m.message_id FROM topic_mentions n JOIN topic_messages m USING (document)
+WHERE n.agent_id = :agent ORDER BY document DESC LIMIT 1000
+"""
+
+HOOK_QUERIES.append(HookQuery("topic_mentions", WAITING, personal=PERSONAL))

@@ -39,7 +39,7 @@ def unread_messages(agent_id: str) -> Iterator[Notice]:
     for _, message in sorted(unheard.items()):
         what = "message that names you in a topic:" if message.document in named else "message in a topic:"
         said = {"topic": names[message.topic_id], "from": message.sender, "body": message.content_markdown}
-        yield Notice(message.message_id, what, said)
+        yield Notice(message.message_id, what, said, message.document in named)
 
 
 NEWS = PendingNotice(

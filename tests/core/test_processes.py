@@ -23,6 +23,7 @@ STARTERS = {  # the module, and the programs that it starts by their file
         f"nexus/control/runners/programs/{name}.py"
         for name in ("git_steps", "lfs_pointer", "sandbox_init", "with_environment")
     ),
+    "nexus/hooks/waiter.py",
     "nexus/core/installation.py",  # starts nothing: it tells a person what to type
 }
 APART = {"tests", "benchmarks", "docs", "build"}  # not part of the product

@@ -1,0 +1,118 @@
+"""`nexus wait`, and the hook that a client runs in the background while its agent is idle: they end as soon as
+something waits for the agent itself, and tell it. Standard library alone.
+
+Between two looks the process is `nexus.hooks.waiter`. The looks and the other hooks of the agent share one memory, so
+that each thing is told once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+from nexus.core import processes
+from nexus.core.time_limit import time_limit
+from nexus.hooks import announcements, entry, harness, hook_state, signal_files, waiter
+from nexus.hooks.entry import Configure
+from nexus.hooks.harness import Ask, HookCall
+
+STATE = "NEXUS_WAITER"  # the variable in which the process remembers, from one look to the next
+WOKEN = 2  # the exit code at which Claude Code starts a turn with what stands on stderr
+LOOK_SECONDS = 300.0  # between two looks without a signal
+HELD_SECONDS = 60.0  # before a look is repeated that failed, or that may not wake
+MOST_A_MINUTE, MOST_IN_A_ROW = 20, 100  # of wakes; in a row: since somebody typed something
+
+
+def main(configure: Configure, ask: Ask, *, hooked: bool) -> NoReturn:
+    """Wait, and end the process: for a client's hook with WOKEN and the notice on stderr, otherwise with 0 and the
+    notice on stdout, OVER if nothing came in time, or 1 and an error."""
+    settings = call = None
+    before: dict[str, Any] = json.loads(os.environ.pop(STATE, "{}"))
+    try:
+        with time_limit(entry.TIME_LIMIT_SECONDS):
+            settings, arguments = configure()
+            call, seconds = _call(arguments, before, hooked)
+            state = before or _begun(settings.home, call, seconds, hooked)
+    except Exception as error:
+        entry.complain(error, settings, call or harness.caller(sys.argv[2:], os.environ))
+        sys.stderr.flush()
+        os._exit(0 if hooked else 1)
+    try:
+        with time_limit(entry.TIME_LIMIT_SECONDS):
+            notice, look_at = look(settings, call, ask)
+    except Exception as error:
+        entry.complain(error, settings, call)
+        notice, look_at = "", time.time() + HELD_SECONDS
+    if notice:
+        stream = sys.stderr if hooked else sys.stdout
+        with contextlib.suppress(OSError):
+            stream.write(notice)
+            stream.flush()
+        os._exit(WOKEN if hooked else 0)
+    _wait(settings.home, call, state, look_at)
+
+
+def _call(arguments: Any, before: dict[str, Any], hooked: bool) -> tuple[HookCall, float]:
+    if before:
+        return HookCall(**before["call"]), math.inf
+    text = entry.read_input(sys.stdin.buffer) if hooked and not sys.stdin.isatty() else ""
+    call, seconds = harness.parse_waiting(arguments, os.environ, text)
+    if not (hooked or call.is_named):
+        raise ValueError("Pass --agent, or set NEXUS_AGENT_ID: the agent that waits.")
+    return call, seconds
+
+
+def _begun(home: Path, call: HookCall, seconds: float, hooked: bool) -> dict[str, Any]:
+    place, held = hook_state.take_place(home, call)
+    return {
+        "call": call._replace(payload={}, point=None)._asdict(),
+        "place": str(place),
+        "held": held,
+        "give_up_at": time.time() + seconds,
+        "parent": os.getppid() if hooked else 0,
+    }
+
+
+def look(settings: Any, call: HookCall, ask: Ask) -> tuple[str, float]:
+    """Return the notice that wakes the agent, empty if nothing does, and when (unix time) to look again."""
+    with hook_state.lock(settings.home, call):
+        kept = hook_state.load(settings.home, call)
+        signal_files.arm(settings.home, call.agent_id)
+        kept.signal = signal_files.stamp(settings.home, call.agent_id)  # before the check, so that none is missed
+        seen = announcements.seen(settings, call, ask)
+        kept.told = [item for item in kept.told if item in seen.waiting]
+        now, notice = time.time(), ""
+        look_at = min(seen.changes_at, now + (announcements.pace(settings) if settings.database_url else LOOK_SECONDS))
+        if seen.personal - set(kept.told):
+            if why := _held(kept, now):
+                hook_state.record_fault(settings.home, call.agent_id, call.root, why)
+                look_at = now + HELD_SECONDS
+            else:
+                notice, fresh = ask("waiting", call, known=list(kept.told))
+                kept.told = kept.pressed = sorted(seen.waiting.union(fresh))
+                kept.woken = [*kept.woken, now]
+        hook_state.save(settings.home, call, kept)
+    return str(notice), look_at
+
+
+def _held(kept: hook_state.HookMemory, now: float) -> str:
+    """Return why the agent may not be woken; empty if it may."""
+    if len(kept.woken) >= MOST_IN_A_ROW:
+        return f"it was woken {MOST_IN_A_ROW} times since somebody typed something to it, and waits for that"
+    if sum(0 <= now - moment < 60 for moment in kept.woken) >= MOST_A_MINUTE:
+        return f"it was woken {MOST_A_MINUTE} times within a minute, and sleeps until that is over"
+    return ""
+
+
+def _wait(home: Path, call: HookCall, state: dict[str, Any], look_at: float) -> NoReturn:
+    os.environ[STATE] = json.dumps(state)
+    known = hook_state.load(home, call).signal
+    command = [sys.executable, *sys.orig_argv[1:]]
+    words = [state["place"], state["held"], signal_files.path(home, call.agent_id), known, look_at, state["give_up_at"]]
+    processes.become([sys.executable, "-I", "-S", waiter.__file__, *map(str, words), str(state["parent"]), *command])

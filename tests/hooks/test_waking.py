@@ -1,0 +1,238 @@
+"""What wakes an agent that sits idle: it does so once, whoever tells it, and what waits for it ends with its client."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from nexus.core.coding_clients import PROMPT, STOP, WAKE
+from nexus.hooks import entry, hook_state, store_queries, waking
+from nexus.hooks.harness import HookCall
+from nexus.topics import hook as topics_queries  # noqa: F401  # as the launcher does
+from tests.acceptance.hub import START_SECONDS
+from tests.conftest import Call as Operation
+from tests.hooks.harness import Harness, until
+from tests.topics.conftest import Client
+
+SAYS_STOP = json.dumps({"hook_event_name": "Stop", "session_id": "s1", "cwd": "/"})
+
+
+def asked(name: str, call: HookCall, **arguments: Any) -> Any:
+    return store_queries.answer(name, call, **arguments)
+
+
+@pytest.fixture
+def builder(project: str, committed: None, call: Operation) -> HookCall:
+    """A call of the waiter of an agent that is there."""
+    call("agent_register", agent_id="builder")
+    waits = HookCall("claude-code", WAKE, project, "builder", session="s1")
+    store_queries.refresh(waits)
+    return waits
+
+
+def look(builder: HookCall) -> str:
+    return waking.look(settings.NEXUS, builder, asked)[0]
+
+
+def write(call: Operation, project: str, target: Any, subject: str = "hello") -> str:
+    letter = {"project_root": project, "from_agent_id": "reviewer", "subject": subject, "body": subject}
+    return str(call("message_create", **letter, target=target)["message_id"])
+
+
+ITSELF = {"strategy": "direct", "agent_id": "builder"}
+AMONG = {"strategy": "mixed", "rules": [{"strategy": "direct", "agent_id": "ann"}, ITSELF]}
+ALL = {"strategy": "broadcast"}
+
+
+@pytest.mark.parametrize(("target", "wakes"), [(ITSELF, True), (AMONG, True), (ALL, False)])
+@pytest.mark.parametrize("what", ["message", "handoff"])
+def test_what_is_for_the_agent_itself_wakes_it(
+    builder: HookCall, call: Operation, project: str, what: str, target: Any, wakes: bool
+) -> None:
+    if what == "message":
+        write(call, project, target)
+    else:
+        offered = {"from_agent_id": "reviewer", "visibility": "public", "title": "hello", "payload": "x"}
+        call("handoff_create", project_root=project, target=target, **offered)
+    assert ("hello" in look(builder)) is wakes
+    assert look(builder) == "", "once"
+
+
+def test_a_message_in_a_topic_wakes_whom_it_names(builder: HookCall) -> None:
+    ann = Client()
+    topic = ann.call("topic_create", name="cache")["topic_id"]
+    ann.join(topic, "ann")
+    for text, wakes in (("to all", False), ("to @builder", True)):
+        ann.say(topic, text)
+        assert (text in look(builder)) is wakes
+
+
+@pytest.mark.parametrize("first", ["hook", "waiter"])
+def test_the_hook_and_the_waiter_tell_it_once_together(
+    builder: HookCall, call: Operation, project: str, first: str
+) -> None:
+    write(call, project, ITSELF)
+    stops = builder._replace(event=STOP)
+    both: dict[str, Callable[[], str]] = {
+        "hook": lambda: entry.respond(settings.NEXUS, stops, asked),
+        "waiter": lambda: look(builder),
+    }
+    said = [both.pop(first)(), *(each() for each in both.values())]
+    assert ["hello" in text for text in said] == [True, False]
+
+
+def test_it_is_woken_so_often_at_most(builder: HookCall, call: Operation, project: str) -> None:
+    def wakes(times: int) -> int:
+        told = 0
+        for _ in range(times):
+            write(call, project, ITSELF)
+            told += bool(look(builder))
+        return told
+
+    assert wakes(waking.MOST_A_MINUTE + 2) == waking.MOST_A_MINUTE
+    [held] = hook_state.faults(settings.NEXUS.home)
+    assert (held.agent_id, "within a minute" in held.error) == ("builder", True)
+    kept = hook_state.load(settings.NEXUS.home, builder)
+    kept.woken = [time.time() - 600] * waking.MOST_IN_A_ROW
+    hook_state.save(settings.NEXUS.home, builder, kept)
+    assert not look(builder)
+    entry.respond(settings.NEXUS, builder._replace(event=PROMPT), asked)  # somebody types something: told, and free
+    assert wakes(1) == 1
+
+
+# As processes
+
+
+class Waiters:
+    """Waiters of one agent, as its client starts them."""
+
+    def __init__(self, harness: Harness) -> None:
+        self.harness, self.started = harness, list[subprocess.Popen[str]]()
+
+    def start(self, *words: str, session: str = "s1") -> subprocess.Popen[str]:
+        """Return a waiter once it waits."""
+        command = [sys.executable, "-P", "-m", "nexus", *(words or ("hook", "--client", "claude-code", "--wait"))]
+        command += ["--agent-id", "builder", "--project-root", str(self.harness.project)]
+        before = self.sleeping()
+        waiter = subprocess.Popen(
+            command, env=self.harness.environ, text=True, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
+        )
+        self.started.append(waiter)
+        assert waiter.stdin
+        waiter.stdin.write(SAYS_STOP.replace("s1", session))
+        waiter.stdin.close()
+        waiter.stdin = None
+        until(lambda: self.sleeping() - before or waiter.poll() is not None)
+        return waiter
+
+    def sleeping(self) -> set[int]:
+        """The waiters that are the small program."""
+        return {each.pid for each in self.started if b"waiter.py" in _command(each.pid)}
+
+    @property
+    def can_be_woken(self) -> bool:
+        return hook_state.can_be_woken(self.harness.home, "builder", str(self.harness.project))
+
+    def write(self, text: str, target: Any = ITSELF) -> None:
+        letter = {"project_root": str(self.harness.project), "from_agent_id": "ann", "subject": text, "body": text}
+        self.harness.call("message_create", {**letter, "target": target})
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.fixture
+def waiters(starts_processes: None, harness: Harness) -> Any:
+    harness.call("agent_register", {"agent_id": "builder"})
+    made = Waiters(harness)
+    yield made
+    for each in made.started:
+        each.kill()
+        each.wait(START_SECONDS)
+        for stream in (each.stdout, each.stderr):
+            assert stream
+            stream.close()
+
+
+@pytest.mark.sqlite
+def test_a_message_ends_a_waiter_with_its_notice_and_with_the_code_that_wakes(waiters: Waiters) -> None:
+    hooked = waiters.start()
+    assert waiters.can_be_woken
+    waiters.write("for all", ALL)
+    waiters.write("for builder")
+    _, notice = hooked.communicate(timeout=START_SECONDS)
+    assert (hooked.returncode, "for builder" in notice, waiters.can_be_woken) == (waking.WOKEN, True, False)
+    command = waiters.start("wait")
+    waiters.write("more for builder")
+    said, _ = command.communicate(timeout=START_SECONDS)
+    assert (command.returncode, "more for builder" in said, "- message" in said) == (0, True, True)
+    late = waiters.start("wait", "--seconds", "0.1")
+    assert (late.wait(START_SECONDS), late.communicate()) == (3, ("", ""))
+
+
+@pytest.mark.sqlite
+def test_a_session_has_one_waiter_and_of_two_sessions_one_is_woken(waiters: Waiters) -> None:
+    older, newer, other = waiters.start(), waiters.start(), waiters.start(session="s2")
+    assert older.wait(START_SECONDS) == 0
+    waiters.write("for builder")
+    until(lambda: [each.poll() for each in (newer, other)].count(waking.WOKEN) == 1)
+    (left,) = until(waiters.sleeping)
+    os.kill(left, signal.SIGKILL)
+    until(lambda: not waiters.can_be_woken)
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("ended", ["its reader", "its parent"])
+def test_a_waiter_ends_with_its_client(waiters: Waiters, ended: str, tmp_path: Path) -> None:
+    if ended == "its reader":
+        waiter = waiters.start()
+        assert waiter.stderr and waiter.stdout
+        waiter.stderr.close()
+        waiter.stdout.close()
+        assert waiter.wait(START_SECONDS) == 0
+        waiters.started.remove(waiter)
+        return
+    out = tmp_path / "out"
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "nexus",
+        "hook",
+        "--client",
+        "claude-code",
+        "--wait",
+        "--agent-id",
+        "builder",
+    ]
+    shell = f"{' '.join(command)} --project-root {waiters.harness.project} </dev/null >{out} 2>&1 & echo $!; sleep 60"
+    client = subprocess.Popen(["sh", "-c", shell], env=waiters.harness.environ, stdout=PIPE, text=True)
+    assert client.stdout
+    pid = int(client.stdout.readline())
+    until(lambda: b"waiter.py" in _command(pid))
+    client.kill()
+    client.wait()
+    client.stdout.close()
+    until(lambda: not _command(pid))
+
+
+@pytest.mark.sqlite
+def test_a_waiter_that_cannot_begin_wakes_nobody(waiters: Waiters) -> None:
+    for words in (("hook", "--client", "claude-code", "--wait", "--unknown"), ("wait", "--unknown")):
+        broken = waiters.start(*words)
+        assert broken.wait(START_SECONDS) == (0 if words[0] == "hook" else 1)
