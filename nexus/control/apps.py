@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from handoffs.models import VerifiedWork
-    from nexus.core.contributions import Address, AsgiEndpoint, BrowserNotification, Figure, StartedBy
+    from nexus.core.contributions import Address, AsgiEndpoint, BrowserNotification, Figure, PendingNotice, StartedBy
     from nexus.core.operations.caller import Caller
     from nexus.core.operations.registry import Operation
 
@@ -95,6 +95,11 @@ class ControlConfig(NexusAppConfig):
             later="expires_at",
         )
         super().ready()
+
+    def pending_notices(self) -> Sequence[PendingNotice]:
+        from nexus.control.agents.questions import NEWS
+
+        return (NEWS,)
 
     def check_call(self, caller: Caller, operation: Operation[Any], params: Any) -> None:
         from nexus.control.config import ControlSettings

@@ -660,6 +660,14 @@ class QuestionQuerySet(models.QuerySet["Question"]):
         due = Q(status=QuestionStatus.ASKED, expires_at__lte=moment, expires_at__gt=since)
         return self.filter(recorded | due, answered_by=None)
 
+    def unheard(self, agent_id: str, moment: datetime) -> QuestionQuerySet:
+        """Questions of an agent outside of the pool that were answered within a day, while no call waited."""
+        answered = (QuestionStatus.ALLOWED, QuestionStatus.REFUSED, QuestionStatus.ANSWERED)
+        since = moment - timedelta(days=1)
+        return self.filter(
+            agent_id=agent_id, pool_agent=None, status__in=answered, ended_at__gt=since, heard_at=None
+        ).order_by("ended_at")
+
     def of(self, agent_id: str, pool_agent: PoolAgent | None) -> QuestionQuerySet:
         """Questions of one agent. For a pool agent, those of an earlier agent of the same name are left out."""
         return self.filter(agent_id=agent_id, pool_agent=pool_agent)
@@ -689,6 +697,7 @@ class Question(models.Model):
     asked_at = models.DateTimeField()
     expires_at = models.DateTimeField()
     ended_at = models.DateTimeField(null=True)
+    heard_at = models.DateTimeField(null=True)  # when a call of its asker returned how it ended
 
     objects = QuestionQuerySet.as_manager()
 
@@ -697,6 +706,11 @@ class Question(models.Model):
         indexes = [
             models.Index(fields=["expires_at"], name="pool_questions_open", condition=Q(status=QuestionStatus.ASKED)),
             models.Index(fields=["ended_at"], name="pool_questions_ended", condition=Q(ended_at__isnull=False)),
+            models.Index(
+                fields=["agent_id", "ended_at"],
+                name="pool_questions_unheard",
+                condition=Q(pool_agent=None, ended_at__isnull=False, heard_at=None),
+            ),
         ]
         constraints = [
             *not_empty("pool_questions", "question_id", "agent_id", "title"),

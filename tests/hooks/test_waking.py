@@ -16,11 +16,16 @@ from typing import Any
 import pytest
 from django.conf import settings
 
+from nexus.control import hook as questions_queries  # noqa: F401  # as the launcher does
+from nexus.control.toolset import CONTROL
 from nexus.core.coding_clients import PROMPT, STOP, WAKE
+from nexus.core.operations import dispatch
+from nexus.core.operations.caller import Caller
 from nexus.hooks import entry, hook_state, store_queries, waking
 from nexus.hooks.harness import HookCall
-from nexus.topics import hook as topics_queries  # noqa: F401  # as the launcher does
+from nexus.topics import hook as topics_queries  # noqa: F401
 from tests.acceptance.hub import START_SECONDS
+from tests.conftest import OPERATOR
 from tests.conftest import Call as Operation
 from tests.hooks.harness import Harness, until
 from tests.topics.conftest import Client
@@ -76,6 +81,20 @@ def test_a_message_in_a_topic_wakes_whom_it_names(builder: HookCall) -> None:
     for text, wakes in (("to all", False), ("to @builder", True)):
         ann.say(topic, text)
         assert (text in look(builder)) is wakes
+
+
+def test_a_persons_answer_wakes_whom_no_call_told_it(builder: HookCall) -> None:
+    def ask(title: str) -> dict[str, Any]:
+        asked = {"agent_id": "builder", "title": title, "client_id": title, "timeout_seconds": 0}
+        return dispatch.run(CONTROL, Caller("test", agent_id="builder"), "ask_operator", asked)["data"]
+
+    for title in ("tell me", "I ask again"):
+        question = ask(title)
+        words = {"question_id": question["question_id"], "words": f"yes: {title}"}
+        assert dispatch.run(CONTROL, OPERATOR, "pool_answer", words)["ok"]
+        if title == "I ask again":
+            assert ask(title)["words"] == "yes: I ask again"
+        assert ("yes: " in look(builder)) is (title == "tell me")
 
 
 @pytest.mark.parametrize("first", ["hook", "waiter"])

@@ -3,6 +3,7 @@ permissions."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -36,6 +37,7 @@ from nexus.control.permissions import operator_rules, rules
 from nexus.control.permissions.members import find
 from nexus.control.permissions.rules import Action, Kind
 from nexus.core.clock import now
+from nexus.core.contributions import Notice, PendingNotice
 from nexus.core.database.prepared import Select, Slot
 from nexus.core.database.store import write
 from nexus.core.operations.caller import OPERATOR_AGENT
@@ -239,6 +241,29 @@ def _write_to_asker(question: Question, words: str, moment: datetime) -> None:
         body=words,
         moment=moment,
     )
+
+
+def hear(question: Question) -> Question:
+    """Record that a call of its asker returns how the question ended, if it did; return it."""
+    if question.ended_at is not None and question.heard_at is None:
+        Question.objects.filter(pk=question.pk).update(heard_at=now())
+    return question
+
+
+def unheard_answers(agent_id: str) -> Iterator[Notice]:
+    """Yield the answers to the agent's questions that came while no call of it waited."""
+    for question in Question.objects.unheard(agent_id, now()):
+        said = {"question": question.title, **({"words": question.words} if question.words else {})}
+        yield Notice(question.pk, f"a person's answer to your question ({question.status}):", said, personal=True)
+
+
+NEWS = PendingNotice(
+    "answer",
+    "Go on with it. ask_operator with the same client_id returns the whole answer.",
+    frozenset({"question.answered"}),
+    lambda event: [event.payload["agent_id"]],
+    unheard_answers,
+)
 
 
 def expire(question_id: str) -> Question:

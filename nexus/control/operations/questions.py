@@ -72,7 +72,7 @@ def _expires_at(p: AskOperator) -> datetime:
 
 
 def _finish(p: AskOperator, caller: Caller, performed: Data) -> QuestionRow:
-    return question_row(questions.expire(performed["question_id"]))
+    return question_row(questions.hear(questions.expire(performed["question_id"])))
 
 
 @operation(
@@ -108,7 +108,7 @@ def ask_operator(p: AskOperator, caller: Caller) -> QuestionRow:
         subject=p.subject,
         client_id=p.client_id,
     )
-    return question_row(question)
+    return question_row(questions.hear(question))
 
 
 class OfQuestion(Params):
