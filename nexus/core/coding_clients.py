@@ -34,6 +34,14 @@ LOCAL_OR_HTTP = ("stdio", "http")
 Format = Literal["json", "toml"]
 
 
+class Waking(NamedTuple):
+    """A client's hook that runs in the background while the agent is idle, and wakes it."""
+
+    fields: Mapping[str, Any]  # of its entry
+    events: tuple[str, ...] = (STOP,)  # at which it starts
+    where: Mapping[str, str] = {}  # the variables, and how each begins, of a session that it can wake
+
+
 class Hooks(NamedTuple):
     """How a client calls `nexus hook`."""
 
@@ -42,8 +50,7 @@ class Hooks(NamedTuple):
     points: Mapping[str, HarnessEvent]  # by the client's name of a point of a session
     names: tuple[str, ...] = EVENTS  # the client's, in the order of EVENTS
     hears_before: bool = False  # whether its agent hears what is said before a tool is used
-    # The fields of a hook that runs in the background when the agent stops, and wakes it; None if there are none.
-    waking: Mapping[str, Any] | None = None
+    waking: Waking | None = None  # None: the client has no hook that can wake its agent
 
     def file(self, scope: str) -> str:
         """Return the path of the hooks of a scope, `user` or `project`."""
@@ -136,7 +143,12 @@ CLIENTS: Mapping[str, Client] = {
             ".claude/settings.local.json",  # not in the repository: the command's path is of this machine
             {**_CLAUDE, "PostToolUseFailure": AFTER, "SessionEnd": END},
             hears_before=True,
-            waking={"asyncRewake": True, "timeout": 1_000_000},  # seconds; as milliseconds it must stay below 2 ** 31
+            waking=Waking(
+                {"asyncRewake": True, "timeout": 2_147_483},  # seconds: the most that its timer takes
+                (SESSION_START, STOP),
+                # Elsewhere it would hold the client up: in `claude -p`, and in versions that know no asyncRewake.
+                {"CLAUDE_CODE_ENTRYPOINT": "cli", "AI_AGENT": "claude-code"},
+            ),
         ),
         tools=Tools(
             "mcp__nexus__{}",

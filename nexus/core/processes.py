@@ -423,7 +423,7 @@ def start_again() -> NoReturn:
 
 def become(command: Sequence[str]) -> NoReturn:
     """Become another program, which keeps this process's id, variables and standard streams."""
-    os.execv(command[0], command)  # noqa: S606  # no shell
+    os.execv(command[0], list(command))  # noqa: S606  # no shell
 
 
 def in_background(work: Callable[[], None], seconds: int) -> None:

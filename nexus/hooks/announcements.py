@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from nexus.core import processes
 from nexus.core.coding_clients import PROMPT, SESSION_START, STOP
 from nexus.hooks import hook_state, signal_files
-from nexus.hooks.harness import Ask, HookCall
+from nexus.hooks.harness import Ask, HookCall, is_woken
 
 if TYPE_CHECKING:
     from nexus.hooks.quick_check import PendingWork
@@ -32,7 +32,7 @@ def _announce(settings: Any, call: HookCall, ask: Ask) -> str:
     kept = hook_state.load(settings.home, call)
     if call.event == SESSION_START:
         kept = hook_state.HookMemory()  # a new context has been told nothing
-    if call.event == PROMPT and kept.woken:
+    if call.event == PROMPT and kept.woken and not is_woken(call.payload):
         kept.woken = ()  # somebody is there
         hook_state.save(settings.home, call, kept)
     due, must_look = _passed(kept.refresh_by, settings), _must_look(settings, call, kept)

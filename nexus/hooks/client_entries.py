@@ -151,9 +151,9 @@ def hook_entries(client: str, command: str) -> dict[str, dict[str, Any]]:
 
 
 def waking_entry(client: str, command: str) -> dict[str, Any] | None:
-    """Return the entry, at Stop, of the hook that wakes the client's agent; None for a client without such hooks."""
-    fields = HOOKED[client].waking
-    return None if fields is None else {"hooks": [{"type": "command", "command": f"{command} {WAIT}", **fields}]}
+    """Return the entry of the hook that wakes the client's agent; None for a client without such hooks."""
+    waking = HOOKED[client].waking
+    return None if waking is None else {"hooks": [{"type": "command", "command": f"{command} {WAIT}", **waking.fields}]}
 
 
 def hook_command(program: Sequence[str], client: str, options: Sequence[str] = ()) -> str:

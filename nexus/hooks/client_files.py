@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nexus.core import files, foreign_files
-from nexus.core.coding_clients import CLIENTS, STOP, Format
+from nexus.core.coding_clients import CLIENTS, HOOKED, Format
 from nexus.core.files import Change, own_user
 from nexus.core.logs import redact
 from nexus.core.operations.errors import Code, NexusError
@@ -197,8 +197,8 @@ def put_hooks(client: str, command: str) -> Edit:
             document.put(("version",), 1)
         for event in client_entries.hook_entries(client, PLANNING):  # these are all of them
             _put_handler(document, client, event, wanted.get(event))
-        if (waking := client_entries.waking_entry(client, command)) is not None:
-            _put_handler(document, client, STOP, waking, waits=True)
+        for event in waking.events if (waking := HOOKED[client].waking) else ():
+            _put_handler(document, client, event, client_entries.waking_entry(client, command), waits=True)
 
     return edit
 

@@ -56,7 +56,7 @@ def hears(client: str, name: str | None, event: HarnessEvent) -> bool:
 def fields(client: str, payload: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a payload that a HookEvent holds."""
     return {
-        "prompt": _text(payload, "prompt"),
+        "prompt": "" if is_woken(payload) else _text(payload, "prompt"),
         "goes_on": payload.get("source") == "resume",
         "agent_type": _text(payload, "agent_type", "subagent_type"),
         "agent_id": _text(payload, "agent_id", "subagent_id"),
@@ -65,6 +65,11 @@ def fields(client: str, payload: Mapping[str, Any]) -> dict[str, Any]:
         "failed": _failed(payload),
         **(_of_tool(client, payload) if "tool_name" in payload else {}),
     }
+
+
+def is_woken(payload: Mapping[str, Any]) -> bool:
+    """Return whether what an agent was sent is a notice of ours, in which others' words are: no person typed it."""
+    return NOTICE in _text(payload, "prompt")
 
 
 def _of_tool(client: str, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,6 +100,7 @@ def _failed(payload: Mapping[str, Any]) -> bool:
 
 PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR", "GEMINI_PROJECT_DIR")
 PLANNING = "--planning"  # an option in the command of a hook for every point
+NOTICE = "[nexus] You are agent "  # how each notice begins
 WAIT = "--wait"  # an option of the hook that a client runs in the background
 MAX_ID = 255
 

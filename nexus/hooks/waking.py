@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from nexus.core import processes
+from nexus.core.coding_clients import HARNESSES, SESSION_START
 from nexus.core.time_limit import time_limit
 from nexus.hooks import announcements, entry, harness, hook_state, signal_files, waiter
 from nexus.hooks.entry import Configure
@@ -25,6 +26,7 @@ from nexus.hooks.harness import Ask, HookCall
 STATE = "NEXUS_WAITER"  # the variable in which the process remembers, from one look to the next
 WOKEN = 2  # the exit code at which Claude Code starts a turn with what stands on stderr
 LOOK_SECONDS = 300.0  # between two looks without a signal
+SETTLED_SECONDS = 5.0  # until the hooks of a session's start have told what waited already
 HELD_SECONDS = 60.0  # before a look is repeated that failed, or that may not wake
 MOST_A_MINUTE, MOST_IN_A_ROW = 20, 100  # of wakes; in a row: since somebody typed something
 
@@ -38,14 +40,20 @@ def main(configure: Configure, ask: Ask, *, hooked: bool) -> NoReturn:
         with time_limit(entry.TIME_LIMIT_SECONDS):
             settings, arguments = configure()
             call, seconds = _call(arguments, before, hooked)
+            if hooked and not _can_wake(call.client):
+                os._exit(0)
             state = before or _begun(settings.home, call, seconds, hooked)
     except Exception as error:
         entry.complain(error, settings, call or harness.caller(sys.argv[2:], os.environ))
         sys.stderr.flush()
         os._exit(0 if hooked else 1)
+    known = signal_files.stamp(settings.home, call.agent_id)  # before the look, so that no signal is missed
     try:
         with time_limit(entry.TIME_LIMIT_SECONDS):
-            notice, look_at = look(settings, call, ask)
+            if not before and call.name == SESSION_START:  # what waits already, the hook of this event tells
+                notice, look_at = "", time.time() + SETTLED_SECONDS
+            else:
+                notice, look_at = look(settings, call, ask)
     except Exception as error:
         entry.complain(error, settings, call)
         notice, look_at = "", time.time() + HELD_SECONDS
@@ -55,7 +63,7 @@ def main(configure: Configure, ask: Ask, *, hooked: bool) -> NoReturn:
             stream.write(notice)
             stream.flush()
         os._exit(WOKEN if hooked else 0)
-    _wait(settings.home, call, state, look_at)
+    _wait(settings.home, call, state, known, look_at)
 
 
 def _call(arguments: Any, before: dict[str, Any], hooked: bool) -> tuple[HookCall, float]:
@@ -68,8 +76,16 @@ def _call(arguments: Any, before: dict[str, Any], hooked: bool) -> tuple[HookCal
     return call, seconds
 
 
+def _can_wake(client: str) -> bool:
+    """Return whether the client's session that this hook runs in can be woken."""
+    waking = HARNESSES[client].waking
+    where = waking.where.items() if waking else ()
+    return waking is not None and all(os.environ.get(name, "").startswith(value) for name, value in where)
+
+
 def _begun(home: Path, call: HookCall, seconds: float, hooked: bool) -> dict[str, Any]:
     place, held = hook_state.take_place(home, call)
+    signal_files.arm(home, call.agent_id)
     return {
         "call": call._replace(payload={}, point=None)._asdict(),
         "place": str(place),
@@ -83,8 +99,6 @@ def look(settings: Any, call: HookCall, ask: Ask) -> tuple[str, float]:
     """Return the notice that wakes the agent, empty if nothing does, and when (unix time) to look again."""
     with hook_state.lock(settings.home, call):
         kept = hook_state.load(settings.home, call)
-        signal_files.arm(settings.home, call.agent_id)
-        kept.signal = signal_files.stamp(settings.home, call.agent_id)  # before the check, so that none is missed
         seen = announcements.seen(settings, call, ask)
         kept.told = [item for item in kept.told if item in seen.waiting]
         now, notice = time.time(), ""
@@ -110,9 +124,8 @@ def _held(kept: hook_state.HookMemory, now: float) -> str:
     return ""
 
 
-def _wait(home: Path, call: HookCall, state: dict[str, Any], look_at: float) -> NoReturn:
+def _wait(home: Path, call: HookCall, state: dict[str, Any], known: int | None, look_at: float) -> NoReturn:
     os.environ[STATE] = json.dumps(state)
-    known = hook_state.load(home, call).signal
     command = [sys.executable, *sys.orig_argv[1:]]
     words = [state["place"], state["held"], signal_files.path(home, call.agent_id), known, look_at, state["give_up_at"]]
     processes.become([sys.executable, "-I", "-S", waiter.__file__, *map(str, words), str(state["parent"]), *command])

@@ -22,6 +22,7 @@ from nexus.core.coding_clients import PROMPT, STOP, WAKE
 from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.hooks import entry, hook_state, store_queries, waking
+from nexus.hooks import harness as harness_texts
 from nexus.hooks.harness import HookCall
 from nexus.topics import hook as topics_queries  # noqa: F401
 from tests.acceptance.hub import START_SECONDS
@@ -30,6 +31,7 @@ from tests.conftest import Call as Operation
 from tests.hooks.harness import Harness, until
 from tests.topics.conftest import Client
 
+TERMINAL = {"CLAUDE_CODE_ENTRYPOINT": "cli", "AI_AGENT": "claude-code_2-1-197_harness"}  # what Claude Code sets there
 SAYS_STOP = json.dumps({"hook_event_name": "Stop", "session_id": "s1", "cwd": "/"})
 
 
@@ -86,7 +88,10 @@ def test_a_message_in_a_topic_wakes_whom_it_names(builder: HookCall) -> None:
 def test_a_persons_answer_wakes_whom_no_call_told_it(builder: HookCall) -> None:
     def ask(title: str) -> dict[str, Any]:
         asked = {"agent_id": "builder", "title": title, "client_id": title, "timeout_seconds": 0}
-        return dispatch.run(CONTROL, Caller("test", agent_id="builder"), "ask_operator", asked)["data"]
+        answer: dict[str, Any] = dispatch.run(CONTROL, Caller("test", agent_id="builder"), "ask_operator", asked)[
+            "data"
+        ]
+        return answer
 
     for title in ("tell me", "I ask again"):
         question = ask(title)
@@ -126,7 +131,12 @@ def test_it_is_woken_so_often_at_most(builder: HookCall, call: Operation, projec
     kept.woken = [time.time() - 600] * waking.MOST_IN_A_ROW
     hook_state.save(settings.NEXUS.home, builder, kept)
     assert not look(builder)
-    entry.respond(settings.NEXUS, builder._replace(event=PROMPT), asked)  # somebody types something: told, and free
+    prompt = builder._replace(event=PROMPT)
+    notice = {"prompt": f"<task-notification>{harness_texts.NOTICE}"}
+    entry.respond(settings.NEXUS, prompt._replace(payload=notice), asked)  # told, and still held
+    write(call, project, ITSELF)
+    assert not look(builder)
+    entry.respond(settings.NEXUS, prompt, asked)  # somebody types something
     assert wakes(1) == 1
 
 
@@ -139,17 +149,23 @@ class Waiters:
     def __init__(self, harness: Harness) -> None:
         self.harness, self.started = harness, list[subprocess.Popen[str]]()
 
-    def start(self, *words: str, session: str = "s1") -> subprocess.Popen[str]:
+    def start(self, *words: str, session: str = "s1", text: str = SAYS_STOP, **environ: str) -> subprocess.Popen[str]:
         """Return a waiter once it waits."""
         command = [sys.executable, "-P", "-m", "nexus", *(words or ("hook", "--client", "claude-code", "--wait"))]
         command += ["--agent-id", "builder", "--project-root", str(self.harness.project)]
         before = self.sleeping()
         waiter = subprocess.Popen(
-            command, env=self.harness.environ, text=True, stdin=PIPE, stdout=PIPE, stderr=PIPE, start_new_session=True
+            command,
+            env={**self.harness.environ, **TERMINAL, **environ},
+            text=True,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            start_new_session=True,
         )
         self.started.append(waiter)
         assert waiter.stdin
-        waiter.stdin.write(SAYS_STOP.replace("s1", session))
+        waiter.stdin.write(text.replace("s1", session))
         waiter.stdin.close()
         waiter.stdin = None
         until(lambda: self.sleeping() - before or waiter.poll() is not None)
@@ -240,7 +256,7 @@ def test_a_waiter_ends_with_its_client(waiters: Waiters, ended: str, tmp_path: P
         "builder",
     ]
     shell = f"{' '.join(command)} --project-root {waiters.harness.project} </dev/null >{out} 2>&1 & echo $!; sleep 60"
-    client = subprocess.Popen(["sh", "-c", shell], env=waiters.harness.environ, stdout=PIPE, text=True)
+    client = subprocess.Popen(["sh", "-c", shell], env={**waiters.harness.environ, **TERMINAL}, stdout=PIPE, text=True)
     assert client.stdout
     pid = int(client.stdout.readline())
     until(lambda: b"waiter.py" in _command(pid))
@@ -255,3 +271,20 @@ def test_a_waiter_that_cannot_begin_wakes_nobody(waiters: Waiters) -> None:
     for words in (("hook", "--client", "claude-code", "--wait", "--unknown"), ("wait", "--unknown")):
         broken = waiters.start(*words)
         assert broken.wait(START_SECONDS) == (0 if words[0] == "hook" else 1)
+
+
+@pytest.mark.sqlite
+@pytest.mark.parametrize("environ", [{"CLAUDE_CODE_ENTRYPOINT": "sdk-cli"}, {"AI_AGENT": ""}])
+def test_it_does_not_hold_up_a_client_that_would_wait_for_it(waiters: Waiters, environ: dict[str, str]) -> None:
+    waiters.write("for builder")
+    assert waiters.start(**environ).wait(START_SECONDS) == 0
+
+
+@pytest.mark.sqlite
+def test_what_waits_when_a_session_begins_is_told_by_the_hook_of_its_beginning(waiters: Waiters) -> None:
+    waiters.write("waits already")
+    waiter = waiters.start(text=SAYS_STOP.replace("Stop", "SessionStart"))
+    assert waiter.poll() is None and waiters.can_be_woken
+    waiters.write("comes later")
+    _, notice = waiter.communicate(timeout=START_SECONDS)
+    assert (waiter.returncode, "comes later" in notice) == (waking.WOKEN, True)
