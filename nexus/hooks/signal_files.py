@@ -29,10 +29,11 @@ def private_directory(path: Path) -> None:
 
 
 def arm(home: Path, agent_id: str) -> Path:
-    """Create the file, so that signals are written from now on."""
+    """Create the file, so that signals are written from now on. One that is there keeps its time: no signal came."""
     file = path(home, agent_id)
     private_directory(file.parent)
-    file.touch(mode=0o600)
+    with contextlib.suppress(FileExistsError):
+        file.touch(mode=0o600, exist_ok=False)
     return file
 
 

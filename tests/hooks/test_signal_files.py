@@ -33,6 +33,11 @@ def send(call: Call, project: str, to: str, **more: Any) -> None:
     call("message_create", project_root=project, from_agent_id="x", subject="s", body="b", target=target, **more)
 
 
+def test_it_keeps_its_time_when_another_asks_for_it(armed: int) -> None:
+    signal_files.arm(HOME, "builder")
+    assert stamp() == armed
+
+
 def test_it_changes_with_mail_for_its_agent_alone(call: Call, project: str, armed: int) -> None:
     call("agent_register", agent_id="other")
     send(call, project, "other")
