@@ -187,6 +187,10 @@ def _main(argv: list[str]) -> None:
     command = command if command.startswith("-") else command.replace("-", "_")  # the name of the command's module
     if command in ("hook", "wait") and _hooked(command, arguments):
         return
+    if command == "attach" and "--" in arguments:
+        from nexus.hooks import attaching
+
+        attaching.main(configure, arguments)
     try:
         _, rest = configure(arguments)
     except NexusError as error:

@@ -103,6 +103,9 @@ class Client(NamedTuple):
     guide: str = "AGENTS.md"  # the file of the project that its agent reads first
     first: str = "Start it anew."  # what a person must do before the client reads the entries
     mark: str | None = None  # a variable of its shells alone
+    # Its empty input line in a terminal and, as one character, the rule below it: a regular expression that begins with
+    # the prompt. None if nobody tried it.
+    empty_line: str | None = None
     hooks: Hooks | None = None
     tools: Tools | None = None
     subagents: Subagents | None = None
@@ -138,6 +141,7 @@ CLIENTS: Mapping[str, Client] = {
         guide="CLAUDE.md",
         first="Start `claude` here anew and allow the server nexus.",
         mark="CLAUDECODE",
+        empty_line=r'❯( Try ".*")? ─',
         hooks=Hooks(
             "~/.claude/settings.json",
             ".claude/settings.local.json",  # not in the repository: the command's path is of this machine
@@ -238,6 +242,7 @@ CLIENTS: Mapping[str, Client] = {
         passed="env_vars",
         first="Start `codex` here anew, trust the project, and review the hooks with /hooks.",
         mark="CODEX_THREAD_ID",
+        empty_line="› (Ask Codex to do anything|Ask a follow-up question)",
         hooks=Hooks("~/.codex/hooks.json", ".codex/hooks.json", {**_CLAUDE, "PostCompact": COMPACT}, hears_before=True),
         tools=Tools(  # its hooks report every shell tool under one name
             "mcp__nexus__{}", {**dict.fromkeys(FILES, ("apply_patch",)), **dict.fromkeys(SHELL, ("Bash",))}, "Bash"
@@ -254,6 +259,7 @@ CLIENTS: Mapping[str, Client] = {
         variable="${%s}",
         first="Start `gemini` here anew and trust the folder.",
         mark="GEMINI_CLI",
+        empty_line="> Type your message or @path/to/file( ▀)?",
         hooks=Hooks(
             "~/.gemini/settings.json",
             ".gemini/settings.json",
@@ -286,6 +292,7 @@ CLIENTS: Mapping[str, Client] = {
         url="httpUrl",
         variable="${%s}",
         first="Start `qwen` here anew and approve the server nexus.",
+        empty_line="> Type your message or @path/to/file ─",
     ),
     "opencode": Client(
         "opencode",
@@ -317,6 +324,7 @@ CLIENTS: Mapping[str, Client] = {
         directory="~/.cline",
         user_file="~/.cline/data/settings/cline_mcp_settings.json",
         types=("stdio", "streamableHttp"),
+        empty_line=r"❯ (What can I do for you\?|Ask anything\.\.\.) ─",
     ),
     "copilot": Client(
         "Copilot CLI",
@@ -326,6 +334,7 @@ CLIENTS: Mapping[str, Client] = {
         project_file=".github/mcp.json",
         types=("local", "http"),
         first="Start `copilot` here anew and trust the folder.",
+        empty_line="❯ ─",
     ),
     "auggie": Client(
         "Auggie",

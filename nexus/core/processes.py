@@ -422,17 +422,20 @@ def start_again() -> NoReturn:
 
 
 def become(command: Sequence[str]) -> NoReturn:
-    """Become another program, which keeps this process's id, variables and standard streams."""
-    os.execv(command[0], list(command))  # noqa: S606  # no shell
+    """Become another program, which keeps this process's id, variables and standard streams. Raises OSError."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these, and programs inherit it
+        signal.signal(number, signal.SIG_DFL)
+    os.execvp(command[0], list(command))  # noqa: S606  # no shell
 
 
-def in_background(work: Callable[[], None], seconds: int) -> None:
-    """Run `work` in a fork that nobody waits for, for at most `seconds`; at once if the system cannot fork."""
+def in_background(work: Callable[[], None], seconds: int, *, in_terminal: bool = False) -> None:
+    """Run `work` in a fork that nobody waits for, for at most `seconds` (0: for ever); at once if the system cannot
+    fork. `in_terminal`: it may ask which process has the terminal."""
     if not hasattr(os, "fork"):
         work()
     elif os.fork() == 0:
         try:
-            os.setsid()
+            os.setpgid(0, 0) if in_terminal else os.setsid()
             null = os.open(os.devnull, os.O_RDWR)
             for stream in range(3):  # who started us reads until its pipes are closed
                 os.dup2(null, stream)

@@ -68,8 +68,10 @@ def fields(client: str, payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_woken(payload: Mapping[str, Any]) -> bool:
-    """Return whether what an agent was sent is a notice of ours, in which others' words are: no person typed it."""
-    return NOTICE in _text(payload, "prompt")
+    """Return whether what an agent was sent is a notice of ours, in which others' words are, or the line of `nexus
+    attach`: no person typed it."""
+    said = _text(payload, "prompt")
+    return NOTICE in said or said.strip() == TYPED
 
 
 def _of_tool(client: str, payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,6 +104,7 @@ PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR", "GEMINI_PROJECT
 PLANNING = "--planning"  # an option in the command of a hook for every point
 NOTICE = "[nexus] You are agent "  # how each notice begins
 WAIT = "--wait"  # an option of the hook that a client runs in the background
+TYPED = "Something waits for you on Nexus: pull your inbox and list your handoffs."  # by `nexus attach`
 MAX_ID = 255
 
 

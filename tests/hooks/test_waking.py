@@ -132,10 +132,10 @@ def test_it_is_woken_so_often_at_most(builder: HookCall, call: Operation, projec
     hook_state.save(settings.NEXUS.home, builder, kept)
     assert not look(builder)
     prompt = builder._replace(event=PROMPT)
-    notice = {"prompt": f"<task-notification>{harness_texts.NOTICE}"}
-    entry.respond(settings.NEXUS, prompt._replace(payload=notice), asked)  # told, and still held
-    write(call, project, ITSELF)
-    assert not look(builder)
+    for ours in (f"<task-notification>{harness_texts.NOTICE}", harness_texts.TYPED):
+        entry.respond(settings.NEXUS, prompt._replace(payload={"prompt": ours}), asked)  # told, and still held
+        write(call, project, ITSELF)
+        assert not look(builder)
     entry.respond(settings.NEXUS, prompt, asked)  # somebody types something
     assert wakes(1) == 1
 
