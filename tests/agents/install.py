@@ -7,6 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from filelock import FileLock
+
 from nexus.control.runners_file import presets
 
 
@@ -21,12 +23,13 @@ def installed(package: str, version: str, program_name: str, place: Path) -> Pat
     """Install a package at a version, below a path that ends with it, unless it is there; return its program."""
     place = place.with_name(f"{place.name}-{version}")
     program = place / "node_modules" / ".bin" / program_name
-    if not program.exists():
-        place.mkdir(parents=True, exist_ok=True)
-        print(f"Installing {package} {version}.", flush=True)
-        with tempfile.TemporaryDirectory() as cache:  # npm's own would keep a gigabyte
-            command = ["npm", "install", "--silent", "--no-audit", "--no-fund", f"--prefix={place}", f"--cache={cache}"]
-            subprocess.run([*command, f"{package}@{version}"], check=True)
+    place.mkdir(parents=True, exist_ok=True)
+    with FileLock(place / "lock"):  # tests of several files use one client
+        if not program.exists():
+            print(f"Installing {package} {version}.", flush=True)
+            with tempfile.TemporaryDirectory() as cache:  # npm's own would keep a gigabyte
+                command = ["npm", "install", "--silent", "--no-audit", "--no-fund", f"--prefix={place}"]
+                subprocess.run([*command, f"--cache={cache}", f"{package}@{version}"], check=True)
     return program
 
 
