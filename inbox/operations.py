@@ -276,7 +276,7 @@ class InboxCount(Params):
 
 @operation(InboxCount, Code.VALIDATION_ERROR, acts_as="agent_id", read_only=True, quick=True)
 def inbox_count(p: InboxCount, caller: Caller) -> selectors.LaneSizes:
-    """How much mail you have. The cheap check between turns."""
+    """How much mail you have: the cheap check."""
     return selectors.lane_sizes(p.agent_id, now())
 
 

@@ -141,14 +141,13 @@ def _started_in(caller: Caller) -> str:
 
 
 def _next(waiting: dict[str, Any], *, owes: bool) -> list[str]:
-    calls = [
+    return [
         *(["inbox_pull"] if waiting.get("mail", {}).get("unread") else []),
         *(["handoff_mine"] if owes else []),
         *(["handoff_list_available"] if waiting.get("handoffs") else []),
         *(["files_who"] if waiting.get("reserved") else []),
-        *("message_create", "inbox_count", "session_heartbeat"),
+        "message_create",
     ]
-    return calls[:5]
 
 
 class WorkspaceResolve(Params):
@@ -327,7 +326,7 @@ class Heartbeat(TypedDict):
 
 @operation(SessionRef, *SESSION_ERRORS, sign_of_life=True)
 def session_heartbeat(p: SessionRef, caller: Caller) -> Heartbeat:
-    """Stay present. Send one between turns; broadcasts skip agents silent for 30 minutes (default)."""
+    """Stay present without connection or hook; broadcasts skip agents silent for 30 minutes."""
     session = sessions.heartbeat(session_id=p.session_id, workspace_id=p.workspace_id, bound_to=caller.agent_id)
     return {
         "session_id": session.session_id,

@@ -53,7 +53,7 @@ def test_one_call_answers_who_is_here_what_waits_and_what_is_reserved(call: Call
     assert joined["waiting"]["mail"]["unread"] == 1
     assert [offer["title"] for offer in joined["waiting"]["handoffs"]] == ["Scan"]
     assert [(held["agent_id"], held["pattern"]) for held in joined["waiting"]["reserved"]] == [("bob", "/src/")]
-    assert joined["next"][0] == "inbox_pull" and len(joined["next"]) == 5
+    assert joined["next"][0] == "inbox_pull" and len(joined["next"]) == 4
     assert data(ana, "inbox_pull")["messages"][0]["subject"] == "Hello"
 
 
