@@ -28,7 +28,7 @@ SENTENCES = {
     "tag.created": Sentence("{actor} made the tag {key}[ {value}]", "{count} tags made"),
     "tag.deleted": Sentence("{actor} deleted the tag {key}[ {value}]", "{count} tags deleted"),
     "session.opened": Sentence("{agent} opened {session}", "{count} sessions opened"),
-    "session.heartbeat": Sentence("{agent} is alive in {session}", "{count} heartbeats", quiet=True),
+    "session.heartbeat": Sentence("{agent} is alive in {session}[: {activity}]", "{count} heartbeats", quiet=True),
     "session.closed": Sentence("{agent} closed {session}[: {reason}]", "{count} sessions closed"),
     "artifact.created": Sentence("{actor} stored {artifact}", "{count} artifacts stored"),
     "operator.acted": Sentence(

@@ -84,6 +84,7 @@ class Agent(models.Model):
     updated_at = models.DateTimeField()
     last_seen_at = models.DateTimeField(null=True)  # the agent's latest own act
     connected_at = models.DateTimeField(null=True)  # when a connection of the agent was last known to be open
+    muted_until = models.DateTimeField(null=True)  # until then nothing wakes the agent: an operator said so
     deleted_at = models.DateTimeField(null=True)  # an operator who creates the id again clears it
 
     objects = AgentManager()
@@ -173,6 +174,9 @@ class Session(models.Model):
     started_at = models.DateTimeField()
     last_heartbeat_at = models.DateTimeField()
     closed_at = models.DateTimeField(null=True)
+    activity = models.CharField(max_length=16, null=True)  # an Activity, where the agent's client tells it
+    activity_at = models.DateTimeField(null=True)  # when it began
+    activity_until = models.DateTimeField(null=True)  # when the quota is there again, where the client said so
 
     class Meta:
         db_table = "sessions"

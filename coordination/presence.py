@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from django.db.models import Count, Max, QuerySet
 
+from coordination.activity import AgentActivity, activities
 from coordination.config import CoordinationSettings
 from coordination.models import Agent, Session, SessionStatus
 
@@ -35,6 +36,7 @@ class AgentState:
     sessions: int  # active sessions
     last_act: datetime | None  # the latest act, heartbeats included
     reached_by_broadcasts: bool  # an active session has a heartbeat within presence_ttl_seconds
+    activity: AgentActivity | None  # what it does, where its client tells it
 
     @property
     def agent_id(self) -> str:
@@ -86,6 +88,7 @@ def _states(
     window = timedelta(seconds=config.presence_ttl_seconds)
     ended = sessions.filter(status=SessionStatus.CLOSED, closed_at__gte=moment - window).values_list("agent_id")
     left = dict(ended.annotate(Max("closed_at")).order_by())
+    doing = activities([agent.agent_id for agent in agents], moment)
     states = []
     for agent in agents:
         heartbeat, count = heard.get(agent.agent_id, (None, 0))
@@ -96,7 +99,7 @@ def _states(
         last_sign = max(filter(None, (last_act, agent.connected_at)), default=None)
         presence = Presence.OFFLINE if gone else _presence(last_sign, moment, config)
         reached = heartbeat is not None and moment - heartbeat <= window
-        states.append(AgentState(agent, presence, heartbeat, count, last_act, reached))
+        states.append(AgentState(agent, presence, heartbeat, count, last_act, reached, doing.get(agent.agent_id)))
     return states
 
 

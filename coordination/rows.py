@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, NotRequired, TypeVar, cast
 
@@ -9,8 +10,10 @@ from django.db.models import Model
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from coordination.activity import AgentActivity, activities
 from coordination.models import Agent, Artifact, Channel, Event, Session, Workspace
-from nexus.core.clock import iso
+from nexus.core.clock import iso, now
+from nexus.core.harness_events import Activity
 from nexus.core.operations.parameters import Time, one_of
 
 Duplicate = Annotated[Literal[True], Field(description="An earlier call with this client_id made it.")]
@@ -36,6 +39,13 @@ def workspace_row(workspace: Workspace) -> WorkspaceRow:
     return _row_of(WorkspaceRow, workspace)
 
 
+class ActivityRow(TypedDict):
+    state: Annotated[str, one_of(Activity)]
+    since: Time
+    until: NotRequired[Time]
+    evidence: str
+
+
 class AgentRow(TypedDict):
     agent_id: str
     role: str | None
@@ -46,8 +56,27 @@ class AgentRow(TypedDict):
     last_seen_at: Time | None
 
 
+class ListedAgent(AgentRow):
+    activity: NotRequired[Annotated[ActivityRow, Field(description="idle: mail wakes it; asleep: only its person.")]]
+
+
 class AgentProfile(AgentRow):
     updated_at: Time
+
+
+def activity_row(activity: AgentActivity) -> ActivityRow:
+    row: ActivityRow = {"state": activity.state, "since": iso(activity.since), "evidence": activity.evidence}
+    return row if activity.until is None else {**row, "until": iso(activity.until)}
+
+
+def listed_agents(agents: Sequence[Agent]) -> list[ListedAgent]:
+    """Return agents with what they do, where their clients tell it."""
+    doing = activities([agent.agent_id for agent in agents], now())
+    rows = [cast(ListedAgent, agent_row(agent)) for agent in agents]
+    for row in rows:
+        if found := doing.get(row["agent_id"]):
+            row["activity"] = activity_row(found)
+    return rows
 
 
 def agent_row(agent: Agent) -> AgentRow:

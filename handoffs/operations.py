@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from coordination import debts
+from coordination import activity, debts
 from coordination.debts import DebtRow, debt_row
 from coordination.errors import CoordinationCode
 from coordination.log.selectors import interest_keys
@@ -213,6 +213,8 @@ def handoff_create(p: HandoffCreate, caller: Caller) -> CreatedHandoff:
         data["warning"] = (
             "No registered agent matches the target yet. It stays open for later ones; handoff_cancel retracts it."
         )
+    elif why := activity.why_it_waits(created.notified, now()):
+        data["warning"] = why
     return data
 
 

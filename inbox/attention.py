@@ -82,7 +82,7 @@ def _silent(picture: Picture, each: int) -> Items:
     waiting = [
         (state, inbox)
         for state in picture.agents
-        if state.presence is not Presence.PRESENT
+        if not (state.activity.sees_mail if state.activity else state.presence is Presence.PRESENT)
         and state.agent_id != OPERATOR_AGENT
         and state.agent_id in picture.team
         and (inbox := picture.inboxes.get(state.agent_id, Inbox())).unread
@@ -92,7 +92,7 @@ def _silent(picture: Picture, each: int) -> Items:
         len(waiting),
         [
             AttentionItem(
-                f"{state.agent_id} is {state.presence} with unread mail",
+                f"{state.agent_id} is {state.activity.title if state.activity else state.presence} with unread mail",
                 f"{inbox.unread} unread, the oldest",
                 state.agent_id,
                 since=inbox.oldest_unread,

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Never, NotRequired, cast
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 from typing_extensions import TypedDict
 
+from coordination import activity
 from coordination.errors import CoordinationCode
 from coordination.models import Event
 from coordination.parameters import IN_WORKSPACE, MOUNTED, ClientId, SessionId, SessionSecret, in_session
@@ -176,7 +177,9 @@ def _warning(sent: services.SentMessage) -> str | None:
         return "The inboxes of those in excluded_full take no more for now: they did not get this message."
     if sent.excluded_stale:
         return "Agents with no recent heartbeat did not get this broadcast; reach those in excluded_stale directly."
-    return None if sent.recipients else "The target matched no agent: nobody received this message."
+    if not sent.recipients:
+        return "The target matched no agent: nobody received this message."
+    return activity.why_it_waits(sent.recipients, now())
 
 
 class Trusted(Params):

@@ -7,11 +7,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field
 from pydantic_core import to_jsonable_python
 
+from nexus.core.harness_events import Activity
 from nexus.core.operations.dispatch import documented
 from nexus.hooks import store_queries
 from nexus.hooks.harness import MAX_ID, HookCall
 
 LONGEST_PATH = 4096
+Moment = Annotated[float, Field(ge=0, le=253_402_300_799)]  # unix time, up to the year 9999
 
 
 class Strict(BaseModel, extra="forbid", strict=True):
@@ -27,8 +29,15 @@ class Asker(Strict):
     agent_id: Annotated[str, Field(max_length=MAX_ID)]
 
 
-class Plain(Strict):
-    name: Literal["refresh", "seen"]
+class Refresh(Strict):
+    name: Literal["refresh"]
+    activity: Activity | None = None
+    at: Moment | None = None
+    until: Moment | None = None
+
+
+class Seen(Strict):
+    name: Literal["seen"]
 
 
 class Owed(Strict):
@@ -51,7 +60,7 @@ class Question(Strict):
     """A query of `nexus.hooks.store_queries`, with its arguments."""
 
     call: Asker
-    question: Annotated[Plain | Owed | Waiting | Perform, Field(discriminator="name")]
+    question: Annotated[Refresh | Seen | Owed | Waiting | Perform, Field(discriminator="name")]
 
 
 def answer_hook(asked: Question, connection: str) -> dict[str, Any]:

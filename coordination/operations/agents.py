@@ -16,12 +16,12 @@ from coordination.models import Agent, Tag, Workspace
 from coordination.parameters import MOUNTED, WorkspaceId
 from coordination.rows import (
     AgentProfile,
-    AgentRow,
+    ListedAgent,
     SessionRow,
     SessionState,
     WorkspaceRow,
     agent_profile,
-    agent_row,
+    listed_agents,
     session_row,
     workspace_row,
 )
@@ -203,15 +203,15 @@ class AgentsPaged(Paged):
 
 
 class AgentList(PageEnd):
-    agents: list[AgentRow]
+    agents: list[ListedAgent]
 
 
 @operation(AgentsPaged, Code.VALIDATION_ERROR, read_only=True)
 def agent_list(p: AgentsPaged, caller: Caller) -> AgentList:
-    """List agents with role, capabilities and last action: find whom to address."""
+    """List agents with role, capabilities and what they do: find whom to address."""
     rows = Agent.objects.filter(pk__in=selectors.present_sessions(now()).values("agent_id"))
     agents, end = page(rows if p.present else Agent.objects.all(), p, by="created_at")
-    return {"agents": [agent_row(agent) for agent in agents], **end}
+    return {"agents": listed_agents(agents), **end}
 
 
 class AgentGet(Params):
@@ -219,13 +219,13 @@ class AgentGet(Params):
 
 
 @operation(AgentGet, Code.VALIDATION_ERROR, Code.NOT_FOUND, read_only=True)
-def agent_get(p: AgentGet, caller: Caller) -> AgentRow:
-    """One agent's profile and last action."""
-    return agent_row(selectors.get_agent(p.agent_id))
+def agent_get(p: AgentGet, caller: Caller) -> ListedAgent:
+    """One agent's profile, last action, and what it does."""
+    return listed_agents([selectors.get_agent(p.agent_id)])[0]
 
 
 @operation(Nothing, Code.VALIDATION_ERROR, Code.NOT_FOUND, read_only=True)
-def agent_whoami(p: Nothing, caller: Caller) -> AgentRow:
+def agent_whoami(p: Nothing, caller: Caller) -> ListedAgent:
     """Your profile, where a key binds this connection to an agent; else an error."""
     if caller.agent_id is None:
         raise invalid("This connection is bound to no agent. Start it with an API key, or pass agent_id yourself.")

@@ -6,7 +6,7 @@ import secrets
 import uuid
 from collections.abc import Collection
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
@@ -19,6 +19,7 @@ from coordination.services import agents, workspaces
 from nexus.core.clock import now
 from nexus.core.database.prepared import Slot, Update, insert, unsaved
 from nexus.core.database.store import store, write
+from nexus.core.harness_events import Activity
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 from nexus.core.size_limits import json_within_limit
 
@@ -54,8 +55,18 @@ def open_session(*, agent_id: str, workspace_id: str, metadata: Any) -> tuple[Se
     return session, secret
 
 
-def heartbeat(*, session_id: str, workspace_id: str | None, bound_to: str | None) -> Session:
-    """Update a session's heartbeat; a closed session stays as it is.
+class ToldActivity(NamedTuple):
+    """What a client's hook tells of its agent."""
+
+    activity: Activity
+    at: datetime
+    until: datetime | None = None
+
+
+def heartbeat(
+    *, session_id: str, workspace_id: str | None, bound_to: str | None, told: ToldActivity | None = None
+) -> Session:
+    """Update a session's heartbeat, and with `told` its activity; a closed session stays as it is.
 
     Raises NOT_FOUND, WORKSPACE_MISMATCH, and NOT_OWNER when the connection is bound to another agent.
     """
@@ -68,10 +79,19 @@ def heartbeat(*, session_id: str, workspace_id: str | None, bound_to: str | None
             session = _find(session_id, workspace_id, bound_to)
         _reap(session.workspace_id, moment)
         if session.status == SessionStatus.ACTIVE:
+            changed = {"activity": told.activity} if told and _change_activity(session_id, told, moment) else {}
             with store().batch():
-                _emit(session, "session.heartbeat", moment)
+                _emit(session, "session.heartbeat", moment, **changed)
                 agents.touch(session.agent_id, moment)
     return session
+
+
+def _change_activity(session_id: str, told: ToldActivity, moment: datetime) -> bool:
+    """Store the activity, unless it is known, or a later call was quicker; return whether it changed."""
+    earlier = Q(activity_at=None) | Q(activity_at__lte=told.at) | Q(activity_at__gt=moment)  # a clock that was set back
+    other = Session.objects.filter(earlier, pk=session_id).exclude(activity=told.activity)
+    since = min(told.at, moment)
+    return bool(other.update(activity=told.activity, activity_at=since, activity_until=told.until))
 
 
 def keep_present(agent_ids: Collection[str], session_ids: Collection[str]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
-from nexus.core.harness_events import HarnessEvent
+from nexus.core.harness_events import Activity, HarnessEvent
 
 START, MESSAGE = HarnessEvent.SESSION_START, HarnessEvent.USER_MESSAGE
 SPAWN, COMPLETE = HarnessEvent.SUBAGENT_SPAWN, HarnessEvent.SUBAGENT_COMPLETE
@@ -50,6 +50,8 @@ class Hooks(NamedTuple):
     points: Mapping[str, HarnessEvent]  # by the client's name of a point of a session
     names: tuple[str, ...] = EVENTS  # the client's, in the order of EVENTS
     hears_before: bool = False  # whether its agent hears what is said before a tool is used
+    activities: Mapping[str, Activity] = {}  # by the client's name of a point that tells what its agent does
+    since: Mapping[str, tuple[int, ...]] = {}  # by point, the first version that has it: an older one refuses the file
     waking: Waking | None = None  # None: the client has no hook that can wake its agent
 
     def file(self, scope: str) -> str:
@@ -147,6 +149,13 @@ CLIENTS: Mapping[str, Client] = {
             ".claude/settings.local.json",  # not in the repository: the command's path is of this machine
             {**_CLAUDE, "PostToolUseFailure": AFTER, "SessionEnd": END},
             hears_before=True,
+            activities={
+                "Notification": Activity.ASKS,
+                "StopFailure": Activity.OUT_OF_QUOTA,
+                "PreCompact": Activity.COMPACTING,
+                "SessionEnd": Activity.GONE,
+            },
+            since={"StopFailure": (2, 1, 78)},
             waking=Waking(
                 {"asyncRewake": True, "timeout": 2_147_483},  # seconds: the most that its timer takes
                 (SESSION_START, STOP),
@@ -201,6 +210,7 @@ CLIENTS: Mapping[str, Client] = {
                 "sessionEnd": END,
             },
             ("sessionStart", "beforeSubmitPrompt", "postToolUse", "stop"),
+            activities={"preCompact": Activity.COMPACTING, "sessionEnd": Activity.GONE},
         ),
         tools=Tools(
             "MCP:{}",
@@ -243,7 +253,18 @@ CLIENTS: Mapping[str, Client] = {
         first="Start `codex` here anew, trust the project, and review the hooks with /hooks.",
         mark="CODEX_THREAD_ID",
         empty_line="› (Ask Codex to do anything|Ask a follow-up question)",
-        hooks=Hooks("~/.codex/hooks.json", ".codex/hooks.json", {**_CLAUDE, "PostCompact": COMPACT}, hears_before=True),
+        hooks=Hooks(
+            "~/.codex/hooks.json",
+            ".codex/hooks.json",
+            {**_CLAUDE, "PostCompact": COMPACT},
+            hears_before=True,
+            activities={
+                "PermissionRequest": Activity.ASKS,
+                "PreCompact": Activity.COMPACTING,
+                "Interrupt": Activity.IDLE,
+                "SessionEnd": Activity.GONE,
+            },
+        ),
         tools=Tools(  # its hooks report every shell tool under one name
             "mcp__nexus__{}", {**dict.fromkeys(FILES, ("apply_patch",)), **dict.fromkeys(SHELL, ("Bash",))}, "Bash"
         ),
@@ -272,6 +293,11 @@ CLIENTS: Mapping[str, Client] = {
                 "SessionEnd": END,
             },
             ("SessionStart", "BeforeAgent", "AfterTool", "AfterAgent"),
+            activities={
+                "Notification": Activity.ASKS,
+                "PreCompress": Activity.COMPACTING,
+                "SessionEnd": Activity.GONE,
+            },
         ),
         tools=Tools(
             "mcp_nexus_{}",

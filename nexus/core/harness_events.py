@@ -24,6 +24,19 @@ class HarnessEvent(StrEnum):
     CONTEXT_COMPACT = "context_compact"
 
 
+class Activity(StrEnum):
+    """What an agent does, as the hooks of its client tell it. Of several sessions of an agent, the one whose activity
+    stands first here counts."""
+
+    WORKING = "working"
+    COMPACTING = "compacting"  # its client shortens its context
+    IDLE = "idle"  # mail wakes it
+    ASKS = "asks"  # its person: for a permission, a choice, or to log in
+    OUT_OF_QUOTA = "out_of_quota"
+    ASLEEP = "asleep"  # idle, and only its person can wake it; no hook tells it
+    GONE = "gone"  # its client ended the session
+
+
 def _unavailable(name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     raise NotImplementedError(name)
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from nexus.core import processes
 from nexus.core.coding_clients import PROMPT, SESSION_START, STOP
-from nexus.hooks import hook_state, signal_files
+from nexus.core.harness_events import Activity
+from nexus.hooks import activity, hook_state, signal_files
 from nexus.hooks.harness import Ask, HookCall, is_woken
 
 if TYPE_CHECKING:
@@ -31,16 +32,20 @@ def announcement(settings: Any, call: HookCall, ask: Ask) -> str:
 def _announce(settings: Any, call: HookCall, ask: Ask) -> str:
     kept = hook_state.load(settings.home, call)
     if call.event == SESSION_START:
-        kept = hook_state.HookMemory()  # a new context has been told nothing
+        kept = hook_state.HookMemory(activity=kept.activity)  # a new context has been told nothing
     if call.event == PROMPT and kept.woken and not is_woken(call.payload):
         kept.woken = ()  # somebody is there
         hook_state.save(settings.home, call, kept)
-    due, must_look = _passed(kept.refresh_by, settings), _must_look(settings, call, kept)
+    does = activity.told_activity(call, kept.activity) or kept.activity
+    due = does != kept.activity or _passed(kept.refresh_by, settings)
+    must_look = call.takes_mail and _must_look(settings, call, kept)
     if not (due or must_look):
         return ""
     if due:
-        kept.refresh_by = time.time() + pace(settings)
-        _in_background(lambda: ask("refresh", call))
+        kept.activity, kept.refresh_by = does, time.time() + pace(settings)
+        until = activity.quota_until(call.payload) if does == Activity.OUT_OF_QUOTA else None
+        told = {"activity": does or None, "at": time.time(), "until": until}
+        _in_background(lambda: ask("refresh", call, **told))
     answer = _news(settings, call, kept, ask) if must_look else ""
     hook_state.save(settings.home, call, kept)
     hook_state.clear_fault(settings.home, call)

@@ -21,18 +21,20 @@ class HooksConfig(NexusAppConfig):
     }
 
     def ready(self) -> None:
-        from coordination import clock_repair
+        from coordination import activity, clock_repair
         from coordination.log.emit import committed
         from coordination.services import workspaces
         from coordination.toolset import COORDINATION
         from nexus.hooks.models import PAUSES, NoticeAddress, Webhook
         from nexus.hooks.signals import announce
+        from nexus.hooks.wakers import wakers
 
         def follow(old: str, new: str) -> None:
             from nexus.hooks import setup_record
 
             setup_record.follow(old, new)
 
+        activity.register(wakers)
         committed.connect(announce)
         workspaces.register_follower(follow)
         clock_repair.register("webhooks", Webhook.objects.all, "next_attempt_at", lambda: PAUSES[-1])

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 
+from django.db.models import Count, Min
+
+from coordination.activity import AgentActivity
 from coordination.paths import workspace_id_of
+from inbox.models import Delivery, DeliveryStatus
 from inbox.monitoring import Picture
+from nexus.core.coding_clients import WAKE
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Items
+from nexus.core.harness_events import Activity
 from nexus.hooks import problems
 from nexus.hooks.models import NoticeAddress, Webhook
 
@@ -34,7 +41,47 @@ def _failing_hooks(picture: Picture, each: int) -> Items:
     return Items(len(rows), needs)
 
 
+ASKED_FOR = timedelta(minutes=1)  # an agent's person may be answering it right now
+WOKEN_FOR = timedelta(minutes=5)
+
+
+def _attached(picture: Picture, each: int) -> Items:
+    """Find agents in people's terminals that cannot go on without their person, or whom a wake did not bring to pull
+    their mail."""
+    needs = [
+        AttentionItem(
+            f"{state.agent_id} is {found.title}", found.evidence, state.agent_id, "", found.since, found.until
+        )
+        for state in picture.agents
+        if state.agent_id in picture.team and (found := state.activity) and _needs_person(found, picture.moment)
+    ]
+    woken = Delivery.objects.with_status(DeliveryStatus.UNREAD, picture.moment)
+    unmoved = woken.filter(noticed_at__lt=picture.moment - WOKEN_FOR, noticed_by__endswith=f", {WAKE}")
+    counted = unmoved.values_list("recipient_id").annotate(Count("pk"), Min("noticed_at")).order_by("recipient_id")
+    needs += [
+        AttentionItem(f"{agent_id} was woken, and did not pull its mail", f"{count} unread", agent_id, "", since)
+        for agent_id, count, since in counted
+        if agent_id in picture.team
+    ]
+    return Items(len(needs), needs[:each])
+
+
+def _needs_person(found: AgentActivity, moment: datetime) -> bool:
+    asks = found.state is Activity.ASKS and moment - found.since >= ASKED_FOR
+    return asks or found.state is Activity.OUT_OF_QUOTA
+
+
 KINDS = (
+    AttentionKind(
+        "attached",
+        "Agents that wait for their person",
+        "person_alert",
+        25,
+        _attached,
+        page="agent",
+        actions=("message_create",),
+        command="nexus agents",
+    ),
     AttentionKind(
         "hooks",
         "Hooks that fail, or do not run",

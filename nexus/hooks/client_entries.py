@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nexus.core import processes
 from nexus.core.coding_clients import APP_DATA, BEFORE, CLIENTS, HOOKED, MOVED, TOOLS, Format
 from nexus.core.config import flag
 from nexus.core.files import own_user
@@ -131,15 +134,37 @@ def store_of(started: Any) -> Mapping[str, str]:
     return {**{word: after for word, after in pairwise(words) if word in STORE_FLAGS}, **addresses}
 
 
+def hook_points(client: str) -> list[str]:
+    """Return the client's names of all points at which a hook of ours may be installed."""
+    hooks = HOOKED[client]
+    return list(dict.fromkeys([*hooks.names, *hooks.points, *hooks.activities]))
+
+
+@cache
+def version(client: str) -> tuple[int, ...]:
+    """Return the version of the client on the PATH; empty if there is none, or it does not say."""
+    program = shutil.which(CLIENTS[client].program or "")
+    if program is None:
+        return ()
+    try:
+        said = processes.run([program, "--version"], cwd="/", env=os.environ, seconds=10, largest=1_000).output
+    except (OSError, TimeoutError):
+        return ()
+    found = re.search(rb"\d+(?:\.\d+)+", said)
+    return tuple(map(int, found[0].split(b"."))) if found else ()
+
+
 def hook_entries(client: str, command: str) -> dict[str, dict[str, Any]]:
-    """Return the entries of the client's hooks file for `command`, by event: with PLANNING every point of a session,
-    otherwise those for mail and the one before a tool that edits or runs a line of shell."""
+    """Return the entries of the client's hooks file for `command`, by event: for mail, for what the agent does, and
+    before a tool that edits or runs a line of shell; with PLANNING for every point of a session."""
     every = PLANNING in shlex.split(command)
-    points = HOOKED[client].points
-    before = next(name for name, event in points.items() if event is BEFORE)
-    names = list(dict.fromkeys([*HOOKED[client].names, *(points if every else [before])]))
+    hooks = HOOKED[client]
+    before = next(name for name, event in hooks.points.items() if event is BEFORE)
+    wanted = {*hooks.names, *hooks.activities, before, *(hooks.points if every else ())}
+    unknown = {name for name, since in hooks.since.items() if version(client) < since}
+    names = [name for name in hook_points(client) if name in wanted - unknown]
     # Cursor's entries without a matcher are for all tools.
-    tools = {} if client == "cursor" else {name: "*" for name in names if points.get(name) in MATCHED}
+    tools = {} if client == "cursor" else {name: "*" for name in names if hooks.points.get(name) in MATCHED}
     if not every:
         tools[before] = "|".join((*TOOLS[client].editing, TOOLS[client].shell))
     matchers = {name: {"matcher": tools[name]} if name in tools else {} for name in names}

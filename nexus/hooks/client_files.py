@@ -18,7 +18,6 @@ from nexus.core.operations.errors import Code, NexusError
 from nexus.hooks import client_entries, config_text
 from nexus.hooks.client_entries import SERVER
 from nexus.hooks.config_text import FORMATS, ConfigText, JsonText, WrongShape
-from nexus.hooks.harness import PLANNING
 from nexus.hooks.signal_files import private_directory
 
 Edit = Callable[[Any], None]  # of a ConfigText
@@ -195,7 +194,7 @@ def put_hooks(client: str, command: str) -> Edit:
     def edit(document: JsonText) -> None:
         if client == "cursor" and document.get(("version",)) is None:
             document.put(("version",), 1)
-        for event in client_entries.hook_entries(client, PLANNING):  # these are all of them
+        for event in client_entries.hook_points(client):
             _put_handler(document, client, event, wanted.get(event))
         for event in waking.events if (waking := HOOKED[client].waking) else ():
             _put_handler(document, client, event, client_entries.waking_entry(client, command), waits=True)
@@ -208,7 +207,7 @@ def drop_hooks(client: str, before: ConfigText | None = None) -> Edit:
     text `before`."""
 
     def edit(document: JsonText) -> None:
-        for event in client_entries.hook_entries(client, PLANNING):
+        for event in client_entries.hook_points(client):
             _drop_handlers(document, client, event, before=before, waits=True)
             _drop_handlers(document, client, event, before=before)
         if client == "cursor" and before is not None and before.get(("version",)) is None and not document.get(HOOKS):

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from nexus.core.coding_clients import STOP
 from nexus.core.harness_events import HANDLERS, NOTHING, HookAnswer, HookEvent
 from nexus.core.time_limit import time_limit
 from nexus.hooks import harness
@@ -123,7 +122,7 @@ def _handled(settings: Any, call: HookCall, ask: Ask) -> HookAnswer:
 
 
 def _mail(settings: Any, call: HookCall, ask: Ask) -> str:
-    if call.event is None or (call.event == STOP and call.continued):
+    if not (call.takes_mail or call.tells_activity):
         return ""
     from nexus.hooks import announcements  # not imported for the check of an edit
 

@@ -124,6 +124,16 @@ class HookCall(NamedTuple):
     payload: Mapping[str, Any] = MappingProxyType({})
     connection: str | None = None  # of the process that asks the hub; None in that process itself
 
+    @property
+    def takes_mail(self) -> bool:
+        """Whether the agent may be told of its mail here."""
+        return self.event is not None and not (self.event == STOP and self.continued)
+
+    @property
+    def tells_activity(self) -> bool:
+        """Whether it may say what the agent does."""
+        return self.event is not None or self.name in HARNESSES[self.client].activities
+
 
 # Answers a query of `nexus.hooks.store_queries`, given its name, the call and further arguments; in the
 # answer a list may replace a set or a tuple. Raises NexusError.

@@ -30,6 +30,7 @@ class HookMemory:
         pressed: Sequence[str] = (),
         owed: Sequence[str] = (),
         woken: Sequence[float] = (),
+        activity: str = "",
     ) -> None:
         self.signal = signal  # the signal file's time at the last check of the store
         self.look_by = look_by  # check the store by then, even without a signal
@@ -38,9 +39,10 @@ class HookMemory:
         self.pressed = pressed  # those for which it was kept from stopping
         self.owed = owed  # debts that it was told of when it last stopped
         self.woken = woken  # when it was woken, in unix time, since its person last typed something
+        self.activity = activity  # what the agent does, as the store was told
 
 
-PATIENT = (SESSION_START, STOP, WAKE)  # calls that wait for another one
+PATIENT = (SESSION_START, STOP, WAKE, None)  # calls that wait for another one; None only tells an activity
 
 
 class Credentials(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from django.db.models import Min
@@ -13,12 +14,14 @@ from coordination.debts import debt_row
 from coordination.paths import workspace_id_of
 from coordination.provenance import roles_of
 from coordination.routing import is_directed
+from coordination.services import sessions
 from handoffs.selectors import next_change
 from inbox import receipts
 from inbox.models import Delivery, DeliveryStatus
 from nexus.core.coding_clients import STOP
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import store, unless_busy
+from nexus.core.harness_events import Activity
 from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller, process_connection
 from nexus.core.operations.errors import Code, NexusError
@@ -31,12 +34,22 @@ from nexus.hooks.signals import notice_kinds
 LIMIT = 200  # rows of one page; more than one notice shows
 
 
-def refresh(call: HookCall) -> None:
-    """Register the agent and open its session, or send a heartbeat for the open one. Raises NexusError."""
+def refresh(
+    call: HookCall, *, activity: str | None = None, at: float | None = None, until: float | None = None
+) -> None:
+    """Register the agent and open its session, or send a heartbeat for the open one, with what the agent does since
+    `at`, and when its quota is there again (unix times). Close the session of one that is gone. Raises NexusError."""
     store().prepare()
     home = CoreSettings.current().home
     session = hook_state.credentials(home, call)
-    if session is not None and _heartbeat(call, session.session_id):
+    told = None
+    if activity is not None and at is not None:
+        told = sessions.ToldActivity(Activity(activity), _moment(at), None if until is None else _moment(until))
+    if activity == Activity.GONE:
+        if session is not None:
+            _data(call, "session_close", session_id=session.session_id)
+        return
+    if session is not None and _heartbeat(call, session.session_id, told):
         return
     workspace = _data(call, "workspace_resolve", project_root=call.root)
     _data(call, "agent_register", agent_id=call.agent_id)
@@ -48,16 +61,23 @@ def refresh(call: HookCall) -> None:
         metadata={"client": call.client},
     )
     hook_state.keep_credentials(home, call, hook_state.Credentials(opened["session_id"], opened["session_secret"]))
+    if told is not None:
+        _heartbeat(call, opened["session_id"], told)
 
 
-def _heartbeat(call: HookCall, session_id: str) -> bool:
-    """Send a heartbeat; return whether the session is still open."""
+def _heartbeat(call: HookCall, session_id: str, told: sessions.ToldActivity | None) -> bool:
+    """Send a heartbeat; return whether the session is still open, or was closed after this was told."""
     try:
-        return bool(_data(call, "session_heartbeat", session_id=session_id)["status"] != "closed")
+        session = sessions.heartbeat(session_id=session_id, workspace_id=None, bound_to=call.agent_id, told=told)
     except NexusError as error:
         if error.code in (Code.NOT_FOUND, Code.NOT_OWNER):
             return False
         raise
+    return session.closed_at is None or (told is not None and told.at < session.closed_at)
+
+
+def _moment(unix: float) -> datetime:
+    return datetime.fromtimestamp(unix, UTC)
 
 
 def seen(call: HookCall) -> PendingWork:

@@ -121,10 +121,11 @@ def test_what_one_way_told_the_other_does_not_tell_again(home: Path, hub_beside:
         assert f"next {number}" in told and f"letter {number}" not in told
 
 
-def test_it_names_debts_and_opens_the_session_by_the_hub(home: Path, hub_beside: Hub, project: str) -> None:
+def test_it_names_debts_and_tells_of_its_session_by_the_hub(home: Path, hub_beside: Hub, project: str) -> None:
     before = calls_of(hub_beside, "session_open")
     begun(home, project)
     assert calls_of(hub_beside, "session_open") == before + 1
+    until(lambda: hub_beside.call("agent_get", agent_id="builder").get("activity", {}).get("state") == "asleep")
     write(hub_beside, project, "Hello")
     hub_beside.call("inbox_pull", agent_id="builder")
     told, imported = hook(home, project, "Stop")

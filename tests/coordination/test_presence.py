@@ -118,9 +118,9 @@ def test_it_does_not_take_what_an_operator_did_for_an_act_of_the_agent(db: None)
 
 @pytest.mark.usefixtures("counted_alone")
 def test_it_asks_the_store_no_more_often_for_more_agents(call: Call, ann: str, django_assert_num_queries: Any) -> None:
-    with django_assert_num_queries(3):
+    with django_assert_num_queries(4):
         presence.agent_states(now())
     for number in range(5):
         call("agent_register", agent_id=f"agent-{number}")
-    with django_assert_num_queries(3):
+    with django_assert_num_queries(4):
         presence.agent_states(now())

@@ -40,8 +40,8 @@ ASKED = '{"hook_event_name": "UserPromptSubmit", "cwd": "/"}'
 
 
 def must_not_start(name: str, call: HookCall, **arguments: Any) -> Any:
-    """Only a store that is a file is looked at without Django."""
-    if connection.vendor == "sqlite":
+    """Only a store that is a file is looked at without Django; what the agent does is told in the background."""
+    if connection.vendor == "sqlite" and name != "refresh":
         raise AssertionError("Django was started")
     return store_queries.answer(name, call, **arguments)
 

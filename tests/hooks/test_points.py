@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -290,14 +291,37 @@ def test_it_is_installed_for_every_point_when_planning_is_wanted_and_for_mail_an
     planning = client_entries.hook_command(["nexus"], client, [dialects.PLANNING])
     document = JsonText('{"other": 1}')
     client_files.put_hooks(client, planning)(document)
-    assert set(document.get(("hooks",))) == set(HOOKED[client].names) | set(HOOKED[client].points)
+    hooks = HOOKED[client]
+    activities = {name for name in hooks.activities if name not in hooks.since}
+    assert set(document.get(("hooks",))) == {*hooks.names, *hooks.points, *activities}
     client_files.put_hooks(client, mail)(document)
-    (before,) = set(document.get(("hooks",))) - set(HOOKED[client].names)
-    assert HOOKED[client].points[before] is HarnessEvent.PRE_TOOL_USE
+    (before,) = set(document.get(("hooks",))) - {*hooks.names, *activities}
+    assert hooks.points[before] is HarnessEvent.PRE_TOOL_USE
     matcher = "|".join((*TOOLS[client].editing, TOOLS[client].shell))
     assert document.get(("hooks", before, 0, "matcher")) == matcher
     client_files.put_hooks(client, planning)(document)
     client_files.drop_hooks(client)(document)
+    assert document.get(("hooks",)) is None
+
+
+@pytest.mark.parametrize(
+    ("says", "expected"),
+    [("2.1.332 (Claude Code)", True), ("2.1.78 (Claude Code)", True), ("2.1.67 (Claude Code)", False), ("none", False)],
+)
+@pytest.mark.usefixtures("starts_processes")
+def test_a_point_that_would_spoil_an_older_clients_file_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, expected: bool
+) -> None:
+    program = tmp_path / "claude"
+    program.write_text(f"#!/bin/sh\necho '{says}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    client_entries.version.cache_clear()
+    document = JsonText("{}")
+    client_files.put_hooks("claude-code", client_entries.hook_command(["nexus"], "claude-code"))(document)
+    client_entries.version.cache_clear()
+    assert ("StopFailure" in document.get(("hooks",))) is expected
+    client_files.drop_hooks("claude-code")(document)
     assert document.get(("hooks",)) is None
 
 

@@ -85,7 +85,7 @@ def test_it_tells_what_an_operation_answers() -> None:
     assert "| `created_at` | time |" in block
     assert "| `notified` | list of string | Agents whose inbox got a notice. Omitted if there is none. |" in block
     page = reference.pages()["coordination.md"]()
-    assert "| `agents` | list of [AgentRow](#agentrow) |" in page and "\n### AgentRow\n" in page
+    assert "| `agents` | list of [ListedAgent](#listedagent) |" in page and "\n### ListedAgent\n" in page
     assert "| `role` | string or null |" in page
 
 

@@ -42,6 +42,7 @@ class Command(VerbsCommand):
                     "in flight": "in_flight",
                     "parked": "parked",
                     "last act": time("last_act_at"),
+                    "activity": lambda agent: agent.get("activity", {}).get("state", "-"),
                     "role": "role",
                     "capabilities": lambda agent: ", ".join(sorted(routing.capability_set(agent["capabilities"]))),
                 },

@@ -1,0 +1,28 @@
+"""Which sessions a message can wake: those of whose agent a waiter is at work."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from coordination.models import Session
+from nexus.core.coding_clients import HOOKED
+from nexus.core.config import CoreSettings
+from nexus.hooks import hook_state
+
+
+def wakers(sessions: Collection[Session]) -> Mapping[str, tuple[bool, str]]:
+    """Return whether each session can be woken, and why so, by session_id. The waiters of another machine cannot be
+    seen: what its client does counts there."""
+    home = CoreSettings.current().home
+    found = {}
+    for session in sessions:
+        agent_id, root = session.agent_id, session.workspace.root_realpath
+        client = HOOKED.get((session.metadata or {}).get("client", ""))
+        is_here = hook_state.last_run(home, hook_state.hook_id(agent_id, root)) is not None
+        if hook_state.can_be_woken(home, agent_id, root):
+            found[session.pk] = True, "its waiter runs"
+        elif not is_here and client and client.waking:
+            found[session.pk] = True, "on another machine; its client starts a waiter"
+        else:
+            found[session.pk] = False, "no waiter runs"
+    return found
