@@ -18,6 +18,7 @@ class CoordinationConfig(NexusAppConfig):
         "agent_key_issue": "nexus agents key",
         "agent_key_set_active": "nexus agents key",
         "agent_list": "nexus agents",
+        "agent_mute": "nexus mute",
         "agent_get": "nexus agents show",
         "workspace_list": "nexus workspaces",
         "workspace_resolve": "nexus workspaces show",

@@ -168,7 +168,8 @@ def _letter_to(agent_id: str) -> dict[str, Any]:
     }
 
 
-def _agents(agent_ids: Sequence[str]) -> dict[str, str]:
+def agent_names(agent_ids: Sequence[str]) -> dict[str, str]:
+    """Return the names of the agents that still exist, by id."""
     return {name: name for name in Agent.objects.filter(pk__in=agent_ids).values_list("pk", flat=True)}
 
 
@@ -179,7 +180,7 @@ ACTIONS = (
         "written to",
         ("agent", "agents"),
         _letter_to,
-        _agents,
+        agent_names,
         asks={"body": "Your message"},
         needed=["body"],
     ),

@@ -167,6 +167,25 @@ def agent_delete(p: AgentRef, caller: Caller) -> DeletedAgent:
     return {"agent_id": p.agent_id, "deleted": True, "sessions_closed": closed}
 
 
+class AgentMute(AgentRef):
+    lasting: Annotated[
+        str,
+        Field(pattern=r"^(0|[1-9][0-9]{0,4}[mhd])$", description="1h, 30m or 2d from now, 30 days at most; 0 ends it."),
+    ]
+
+
+class MutedAgent(TypedDict):
+    agent_id: str
+    muted_until: Time | None
+
+
+@operation(AgentMute, *OF_ONE, requires=(OPERATORS_ONLY,), tool=False, idempotent=True)
+def agent_mute(p: AgentMute, caller: Caller) -> MutedAgent:
+    """Let nothing wake an agent's idle session for some time. Its mail waits, and its hooks tell it when it works."""
+    agent = roster.mute(agent_id=p.agent_id, lasting=p.lasting, operator=operator_behind(caller))
+    return {"agent_id": agent.agent_id, "muted_until": iso(agent.muted_until)}
+
+
 class IssuedKey(TypedDict):
     agent_id: str
     api_key: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from coordination import selectors
@@ -46,6 +46,25 @@ def update(*, agent_id: str, given: dict[str, Any], operator: str) -> Agent:
         agent.updated_at = moment
         agent.save(update_fields=[*given, "updated_at"])
         audit.record(operator, "agent.updated", moment, agent_id=agent_id, changed=sorted(given))
+    return agent
+
+
+UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+LONGEST_MUTE = timedelta(days=30)
+
+
+def mute(*, agent_id: str, lasting: str, operator: str) -> Agent:
+    """Let nothing wake an agent for as long as `lasting` says, such as 1h; `0` ends that. Raises VALIDATION_ERROR and
+    NOT_FOUND."""
+    moment = now()
+    span = None if lasting == "0" else timedelta(**{UNITS[lasting[-1]]: int(lasting[:-1])})
+    if span and span > LONGEST_MUTE:
+        raise invalid("lasting is 30d at most.", field="lasting")
+    with write(agent_id):
+        agent = selectors.get_agent(agent_id)
+        agent.muted_until = moment + span if span else None
+        agent.save(update_fields=["muted_until"])
+        audit.record(operator, "agent.updated", moment, agent_id=agent_id, changed=["muted_until"])
     return agent
 
 

@@ -9,6 +9,7 @@ from django.db.models import Count, Min
 
 from coordination.activity import AgentActivity
 from coordination.paths import workspace_id_of
+from inbox.attention import agent_names
 from inbox.models import Delivery, DeliveryStatus
 from inbox.monitoring import Picture
 from nexus.core.coding_clients import WAKE
@@ -79,7 +80,7 @@ KINDS = (
         25,
         _attached,
         page="agent",
-        actions=("message_create",),
+        actions=("message_create", "agent_mute"),
         command="nexus agents",
     ),
     AttentionKind(
@@ -127,6 +128,16 @@ def _hooks(hook_ids: Sequence[str]) -> dict[str, str]:
 
 
 ACTIONS = (
+    Action(
+        "agent_mute",
+        "Mute…",
+        "muted",
+        ("agent", "agents"),
+        lambda agent_id: {"agent_id": agent_id},
+        agent_names,
+        asks={"lasting": "For how long nothing wakes it, such as 1h, 30m or 2d; 0 ends it"},
+        needed=["lasting"],
+    ),
     Action(
         "hook_dismiss",
         "Dismiss",

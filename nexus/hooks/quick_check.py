@@ -55,19 +55,19 @@ WHERE status = 'SUBMITTED' AND claimed_by <> :agent
 LIMIT 1000
 """
 NEEDED = frozenset(
-    ("agents", "message_deliveries", "handoffs", "handoffs.deadline_at", "handoffs.verifier", "agents.tags")
+    ("agents", "message_deliveries", "handoffs", "handoffs.deadline_at", "handoffs.verifier", "agents.muted_until")
 )
 THERE = """
 SELECT name FROM sqlite_master UNION ALL SELECT 'handoffs.' || name FROM pragma_table_info('handoffs')
 UNION ALL SELECT 'agents.' || name FROM pragma_table_info('agents')
 """
 TABLE = "SELECT 1 FROM sqlite_master WHERE name = ?"
-AGENT = "SELECT role, capabilities, tags FROM agents WHERE agent_id = :agent"
+AGENT = "SELECT role, capabilities, tags, muted_until FROM agents WHERE agent_id = :agent"
 
 
 class PendingWork(NamedTuple):
     """What waits for an agent, when (unix time) time alone may next change that, its debts, if requested, and what of
-    all that is for this agent itself."""
+    all that is for this agent itself: nothing while it is muted."""
 
     waiting: set[str]
     changes_at: float
@@ -99,7 +99,7 @@ def glance(database: Path, *, agent_id: str, root: str, busy_ms: int, owing: boo
             if raw and is_directed(stored_target(raw), agent_id):
                 personal.add(message_id)
         changes = [_moment(row[0]) for row in store.execute(LEASES, values) if row[0]]
-        role, *texts = store.execute(AGENT, values).fetchone() or (None, None, None)
+        role, *texts, muted = store.execute(AGENT, values).fetchone() or (None, None, None, None)
         capabilities, tags = (json.loads(text or "null") for text in texts)
         agent = Profile(agent_id, role, capability_set(capabilities), tag_set(tags))
         for handoff_id, raw, visibility, actor, created in store.execute(HANDOFFS, values):
@@ -124,6 +124,9 @@ def glance(database: Path, *, agent_id: str, root: str, busy_ms: int, owing: boo
             waiting.update(row[0] for row in store.execute(query, values))
         for query in filter(None, (glance.personal for glance in there)):
             personal.update(row[0] for row in store.execute(query, values))
+        if muted and _moment(muted) > now:
+            personal = set()
+            changes.append(_moment(muted))
         owed: set[str] = set()
         for query in filter(None, (OWED, *(glance.owed for glance in there)) if owing else ()):
             owed.update(row[0] for row in store.execute(query, values))

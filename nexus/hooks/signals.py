@@ -44,6 +44,8 @@ def announce(sender: Any, event: Event, **_: Any) -> None:
     """Signal the agents that got mail, may now claim a handoff, or have a notice of another app; rather too many than
     too few."""
     home = CoreSettings.current().home
+    if event.type == "agent.updated":  # it may not be muted any more
+        signal_files.send(home, event.payload["agent_id"])
     if event.type not in SIGNALLED | notice_types() or not signal_files.anybody(home):
         return
     for agent_id in concerned(event):

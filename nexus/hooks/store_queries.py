@@ -11,6 +11,7 @@ from django.db.models import Min
 
 from coordination import debts, toolset
 from coordination.debts import debt_row
+from coordination.models import Agent
 from coordination.paths import workspace_id_of
 from coordination.provenance import roles_of
 from coordination.routing import is_directed
@@ -18,6 +19,7 @@ from coordination.services import sessions
 from handoffs.selectors import next_change
 from inbox import receipts
 from inbox.models import Delivery, DeliveryStatus
+from nexus.core.clock import now
 from nexus.core.coding_clients import STOP
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import store, unless_busy
@@ -87,10 +89,11 @@ def seen(call: HookCall) -> PendingWork:
     _, waits, _, personal = _waiting(call, ())
     leases = Delivery.objects.filter(recipient_id=call.agent_id, status=DeliveryStatus.DELIVERED)
     lapse = leases.aggregate(lapse=Min("lease_expires_at"))["lapse"]
-    changes = [moment for moment in (lapse, next_change(workspace_id_of(call.root))) if moment]
+    muted = Agent.objects.filter(pk=call.agent_id, muted_until__gt=now()).values_list("muted_until", flat=True).first()
+    changes = [moment for moment in (lapse, next_change(workspace_id_of(call.root)), muted) if moment]
     changes_at = min((moment.timestamp() for moment in changes), default=float("inf")) + 0.001
     owes = debts.owed_by(call.agent_id) if call.event == STOP else []
-    return PendingWork(waits, changes_at, frozenset(debt.key for debt in owes), personal)
+    return PendingWork(waits, changes_at, frozenset(debt.key for debt in owes), frozenset() if muted else personal)
 
 
 def owed(call: HookCall, keys: Collection[str]) -> str:

@@ -20,6 +20,7 @@ FITTING = {
     "settings_update": {"values": {"x": "y"}},
     "task_review": {"verdict": "accept"},
     "agent_id": "bob",
+    "lasting": "1h",
     "limit": 1,
 }
 # Operations that every agent may call for itself, or for its team, by toolset. What they find of others is said beside

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import time_machine
 from django.conf import settings
+from django.core.management import call_command
 from django.test import Client
 from time_machine import Traveller
 
@@ -24,9 +25,9 @@ from nexus.core.clock import now
 from nexus.core.coding_clients import WAKE
 from nexus.core.harness_events import Activity
 from nexus.core.operations.caller import Caller
-from nexus.hooks import attention, entry, harness, hook_state, store_queries
+from nexus.hooks import announcements, attention, entry, harness, hook_state, signal_files, store_queries
 from nexus.hooks.harness import HookCall
-from tests.conftest import Call
+from tests.conftest import Call, does
 
 Tell = Callable[..., None]
 DIRECT = {"strategy": "direct", "agent_id": "ben"}
@@ -245,3 +246,60 @@ def test_a_wake_that_brought_no_pull_is_shown(
     assert needs() == ["ben was woken, and did not pull its mail"]
     call("inbox_pull", agent_id="ben")
     assert needs() == []
+
+
+# Muted
+
+
+def test_nothing_wakes_a_muted_agent(
+    committed: None,
+    tell: Tell,
+    hooked: HookCall,
+    call: Call,
+    project: str,
+    clock: Traveller,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    nexus: Any = settings.NEXUS
+    tell("Stop")
+    sent(project)
+    waking = hooked._replace(event=WAKE)
+
+    def found() -> Any:
+        return announcements.seen(nexus, waking, store_queries.answer)
+
+    assert found().personal
+    with pytest.raises(SystemExit):
+        call_command("mute", "ben", "1h")
+    assert "muted until" in capsys.readouterr().out
+    seen = found()
+    assert (bool(seen.waiting), bool(seen.personal)) == (True, False)
+    assert seen.changes_at - now().timestamp() == pytest.approx(3600, abs=60)
+    before = signal_files.stamp(nexus.home, "ben")
+    assert does("agent_mute", agent_id="ben", lasting="0")["ok"]
+    assert found().personal and signal_files.stamp(nexus.home, "ben") != before
+    assert does("agent_mute", agent_id="ben", lasting="1h")["ok"]
+    with waiter(hooked):
+        assert (state(call), "an operator muted it" in sent(project)["warning"]) == ("asleep", True)
+        clock.shift(3601)
+        assert (state(call), bool(found().personal)) == ("idle", True)
+
+
+def test_an_operator_mutes_an_agent_on_its_page(call: Call, clock: Traveller, admin_client: Client) -> None:
+    call("agent_register", agent_id="ben")
+
+    def page() -> str:
+        return str(admin_client.get("/admin/agents/ben/").content.decode())
+
+    form = "/admin/act/?do=agent_mute&amp;on=ben&amp;next="
+    assert form in page() and "Muted until" not in page()
+    admin_client.post("/admin/act/", {"do": "agent_mute", "on": ["ben"], "asked": "1", "lasting": "2h"})
+    assert "Muted until" in page()
+    clock.shift(7201)
+    assert "Muted until" not in page()
+
+
+@pytest.mark.parametrize("lasting", ["", "1", "1w", "-1h", "31d", "1.5h", "00h", "9999999d"])
+def test_only_a_time_mutes(call: Call, lasting: str) -> None:
+    call("agent_register", agent_id="ben")
+    assert does("agent_mute", agent_id="ben", lasting=lasting)["error"]["code"] == "VALIDATION_ERROR"

@@ -169,6 +169,7 @@ def _agent(request: HttpRequest, row: Agent, form: ProfileForm, limits: LimitsFo
         offered=handoffs_selectors.offered_by(agent_id, SHOWN_HANDOFFS),
         doings=lines(without_quiet(events_by(agent_id, EXAMINED_EVENTS))[:SHOWN_EVENTS]),
         day=day_of(agent_id, moment),
+        is_muted=row.muted_until is not None and row.muted_until > moment,
     )
 
 
