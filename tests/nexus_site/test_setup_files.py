@@ -380,7 +380,7 @@ def test_a_hook_keeps_the_agent_that_it_was_installed_for(shop: Path) -> None:
     ]
     assert len(lines) == before.count(b"/old/nexus")
     assert all(line.startswith("A='b c' /opt/nexus/bin/nexus ") for line in lines)
-    assert all(line.endswith(" --agent-id ann --planning") for line in lines)
+    assert all(line.removesuffix(" --wait").endswith(" --agent-id ann --planning") for line in lines)
     undo(shop)
     assert file.read_bytes() == before
 
