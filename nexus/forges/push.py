@@ -95,7 +95,7 @@ def push(
         else:
             raise PushFailed("its agent has no worktree; publish it with the name of a branch")
         what = f"{commit or f'refs/heads/{branch}'}^{{commit}}"
-        commit = origin.reading().line("rev-parse", "--verify", "--end-of-options", what)
+        commit = origin.git().line("rev-parse", "--verify", "--end-of-options", what)
         if forge.kind == ForgeKind.GIT:
             remotes.push(origin, commit, branch, remote)
         else:

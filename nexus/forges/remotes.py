@@ -70,7 +70,7 @@ def _compared(origin: git.Origin, remote: str, ref: str, format: str, heads: Seq
     """Fetch a branch of the remote, and look which work is in it. Work that was squashed is in it, too: to merge it
     would change nothing. Raises GitFailed."""
     listed = ("for-each-ref", f"--count={MAX_KNOWN}", "--sort=-committerdate", "--format=%(objectname)")
-    known = set(origin.writing().line(*listed).split())
+    known = set(origin.git().line(*listed).split())
     new = "refs/watched"
     said = _git(origin, remote, format).steps(
         *(step("update-ref", f"refs/known/{each}", each) for each in known),

@@ -17,7 +17,7 @@ from nexus.control.review import reviews
 from nexus.control.runners.git import Origin
 from nexus.control.worktrees import merging, trees
 from nexus.control.worktrees.merging import Prepared
-from nexus.control.worktrees.trees import Survey, Tree
+from nexus.control.worktrees.trees import Merge, Survey, Tree
 from nexus.core.unified_diff import ChangedFile
 
 
@@ -53,8 +53,9 @@ class PlayedGit:
     def content(self, tree: Tree) -> str:
         return _id(sorted(_lines(Path(tree.path)).items()))
 
-    def hand_in(self, tree: Tree, message: str, ref: str) -> str:
-        return f"commit of {self.content(tree)}"
+    def hand_in(self, tree: Tree, message: str) -> tuple[str, Merge]:
+        content = self.content(tree)
+        return "main", Merge("merged", f"commit of {content}", "onto", "onto", content)
 
     @contextmanager
     def removal(self, tree: Tree, message: str, *, changes_too: bool, lost_too: bool) -> Iterator[None]:
@@ -85,11 +86,9 @@ def played_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedGit:
     git = PlayedGit(tmp_path / "bases")
     for name in ("make", "survey", "hand_in", "removal"):
         monkeypatch.setattr(trees, name, getattr(git, name))
-    monkeypatch.setattr(trees, "content_of", lambda tree, commit: commit.rpartition(" of ")[2])
-    monkeypatch.setattr(merging, "target", lambda origin: "main")
-    monkeypatch.setattr(merging, "prepare", lambda *given: Prepared("onto", f"merge of {given[3]}"))
-    monkeypatch.setattr(merging, "hold", lambda origin, ref, commit: None)
-    monkeypatch.setattr(merging, "release", lambda origin, refs: None)
+    monkeypatch.setattr(
+        merging, "committed", lambda origin, target, merge, *_: Prepared("onto", f"merge of {merge.work}")
+    )
     return git
 
 

@@ -10,8 +10,8 @@ import subprocess
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +20,7 @@ import pytest
 from nexus.control.models import MergeState, PoolAgent, PoolWorktree
 from nexus.control.permissions.members import Actor
 from nexus.control.runners import processes, sandbox
-from nexus.control.runners.git import Git, origin_of
+from nexus.control.runners.git import origin_of
 from nexus.control.runners_file import Acp
 from nexus.control.worktrees import trees, worktrees
 from tests.control.test_worktrees import does, made, merged, pool, repository
@@ -451,50 +451,48 @@ def test_repositories_that_make_git_take_long_leave_room_for_others_and_for_oper
 
 
 @pytest.fixture
-def at_fetch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
-    """Let a call be made whenever a clone is about to serve what it holds."""
-    serving = Git.serving
+def at_fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Let a shell command run whenever a clone is about to serve what it holds."""
+    program, real = tmp_path / "bin" / "git", shutil.which("git")
+    program.parent.mkdir()
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
 
-    def patch(call: Callable[[], object]) -> None:
-        @contextmanager
-        def patched(git: Git, command: Sequence[str]) -> Iterator[tuple[int, int]]:
-            call()
-            with serving(git, command) as ends:
-                yield ends
+    def patch(command: str) -> None:
+        program.write_text(f'#!/bin/sh\ncase "$*" in *upload-pack*) {command};; esac\nexec {real} "$@"\n')
+        program.chmod(0o755)
 
-        monkeypatch.setattr(Git, "serving", patched)
-
+    patch(":")
     return patch
 
 
 def test_what_a_clone_becomes_during_the_fetch_is_not_taken(
-    made: Path, repository: Path, at_fetch: Callable[..., None]
+    made: Path, repository: Path, at_fetch: Callable[[str], None]
 ) -> None:
     (made / "notes.txt").write_text("mine\n")
-    at_fetch(lambda: git(made, "commit", "--quiet", "--allow-empty", "-m", "Late"))
+    at_fetch(f"git -C {made} commit --quiet --allow-empty -m Late >&2")
     assert does("pool_worktree_diff", agent_id="smith")["data"]["files"] == ["notes.txt"]
+    assert git(made, "log", "-1", "--format=%s") == "Late"
     before = git(repository, "for-each-ref")
     assert "Late" not in git(repository, "log", "--all", "--format=%s")
-    at_fetch(lambda: shutil.rmtree(made / ".git" / "objects"))
+    at_fetch(f"rm -r {made}/.git/objects")
     assert does("pool_worktree_keep", agent_id="smith")["error"]["code"] == "WORKTREE_REFUSED"
     assert git(repository, "for-each-ref") == before
 
 
 def test_a_fetch_that_never_ends_holds_up_no_other_worktree(
-    made: Path, repository: Path, tmp_path: Path, at_fetch: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    made: Path, repository: Path, tmp_path: Path, at_fetch: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipe_for_a_branch(Attack(made, repository, tmp_path / "outside"))
     assert does("pool_create_agent", agent_id="other", cwd=str(repository), worktree=True)["ok"]
     tree = worktrees.own(PoolWorktree.objects.select_related("agent").get(agent__agent_id="smith"))
-    begun = threading.Event()
-    at_fetch(begun.set)
+    pipe = made / "pipe"
+    os.mkfifo(pipe)
+    at_fetch(f"test ! -e {pipe} || cat {pipe}")
     monkeypatch.setattr(trees, "LOCK_SECONDS", 0)
 
     looking = threading.Thread(target=trees.survey, args=(tree,))
     looking.start()
-    assert begun.wait(60)  # a bound against hanging, not a figure
-    assert does("pool_worktree_keep", agent_id="other")["ok"] and looking.is_alive()
-    (made / ".git" / "refs" / "heads" / "endless").write_text("no branch\n")
+    with pipe.open("w"):  # once it is read there
+        assert does("pool_worktree_keep", agent_id="other")["ok"] and looking.is_alive()
     looking.join()
 
 

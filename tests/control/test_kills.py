@@ -227,7 +227,8 @@ class Discard(Look):
         assert [ref for ref in refs if work.name in ref and not ref.startswith(trees.DISCARDED)] == []
         kept = f"{trees.DISCARDED}/{work.path.name}"
         assert git(work.repository, "show", f"{kept}/work:{work.name}.uncommitted") == f"uncommitted by {work.name}"
-        assert git(work.repository, "show", f"{kept}/nexus/stash/0:{work.name}.stashed") == f"stashed by {work.name}"
+        [stash] = git(work.repository, "for-each-ref", "--format=%(refname)", f"{kept}/nexus/stash").split("\n")
+        assert git(work.repository, "show", f"{stash}:{work.name}.stashed") == f"stashed by {work.name}"
 
 
 VERBS: dict[str, Look] = {

@@ -55,9 +55,9 @@ def test_long_names_with_line_breaks_are_merged(source: Path) -> None:
 
 def test_a_branch_without_a_commit_is_named(made: Path, repository: Path) -> None:
     git(repository, "checkout", "--quiet", "--orphan", "unborn")
-    for operation, why in (("diff", "has no commit yet"), ("queue", "there is no branch unborn")):
+    for operation in ("diff", "queue"):
         error = does(f"pool_worktree_{operation}", agent_id="smith")["error"]
-        assert error["code"] == "WORKTREE_REFUSED" and why in error["message"]
+        assert error["code"] == "WORKTREE_REFUSED" and "has no commit yet" in error["message"]
 
 
 @pytest.mark.parametrize("how", ["--depth=2", "--filter=blob:none", "--filter=tree:0"])

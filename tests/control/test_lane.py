@@ -23,7 +23,6 @@ from nexus.control.models import MergeState, PoolWorktree, Turn, WorktreeMerge
 from nexus.control.runners import sandbox
 from nexus.control.worktrees import lane, trees, verification
 from nexus.control.worktrees.lane import LANE_WORK, Claimed
-from nexus.control.worktrees.merging import LANE
 from nexus.core import progress
 from nexus.core.background_work import work_forever, work_once
 from nexus.core.clock import now
@@ -85,7 +84,6 @@ def test_it_takes_work_in_turn_as_it_was_queued(make: Make, repository: Path) ->
     places = [make(name, **{name: f"{name}\n"}) for name in ("one", "two", "three")]
     merges = [queue(name) for name in ("two", "one", "three")]
     (places[0] / "late.txt").write_text("not approved\n")
-    git(repository, "update-ref", f"{LANE}/merge_0", "HEAD")  # of a hub that was killed before it stored the entry
     assert [row["state"] for row in does("pool_list_merges")["data"]["merges"]] == ["waiting"] * 3
     work_once(LANE_WORK)
     assert [ended(merge).state for merge in merges] == [MergeState.MERGED] * 3
@@ -93,7 +91,6 @@ def test_it_takes_work_in_turn_as_it_was_queued(make: Make, repository: Path) ->
     assert subjects == [f"Merge nexus/{name}, the work of {name}" for name in ("three", "one", "two")] + ["Begin"]
     assert git(repository, "status", "--porcelain") == ""
     assert (repository / "one.txt").exists() and not (repository / "late.txt").exists()
-    assert "merge_0\n" not in git(repository, "for-each-ref", "--format=%(refname)", LANE) + "\n"
     assert told("worktree.queued", "worktree.merged") == ["worktree.queued"] * 3 + ["worktree.merged"] * 3
     [line, *_] = lines(list(Event.objects.filter(type="worktree.queued")))
     assert "".join(part.text for part in line.parts).endswith("nexus/two of two into the merge lane of main")
@@ -128,7 +125,6 @@ def test_a_conflict_goes_back_with_whose_work_it_is_and_the_next_goes_on(make: M
     git(smith, "merge", "--quiet", "-s", "ours", "-m", "Yield", theirs)
     assert ended(queue("smith")).state == MergeState.MERGED
     assert needing() == 0
-    assert git(repository, "for-each-ref", LANE).count("\n") == 0
 
 
 def test_many_openings_of_a_conflict_take_no_minutes(make: Make, repository: Path) -> None:

@@ -15,7 +15,6 @@ import pytest
 from nexus.control.models import MergeState, PoolWorktree, WorktreeMerge
 from nexus.control.runners import git as runners_git
 from nexus.control.worktrees import merging
-from nexus.control.worktrees.merging import LANE
 from tests.control.test_kinds_of_repositories import home
 from tests.control.test_lane import Make, ended, make, needing, queue, refused
 from tests.control.test_worktrees import does, pool, repository
@@ -155,9 +154,9 @@ def test_what_cannot_be_signed_is_for_a_person_who_is_told_what_to_do(
     entry = ended(merge)
     assert (entry.state, entry.cause, entry.needs_person, needing()) == (MergeState.RETURNED, "refused", True, 1)
     assert "git cannot commit the merge as you" in entry.why and "`ssh-add`" in entry.why
-    before = git(repository, "for-each-ref", "refs/heads/main", LANE)
+    before = git(repository, "for-each-ref", "refs/heads/main")
     assert "unlock your key (`ssh-add`" in refused(agent_id="smith")
-    assert git(repository, "for-each-ref", "refs/heads/main", LANE) == before
+    assert git(repository, "for-each-ref", "refs/heads/main") == before
     with unlocked(path, "secret", monkeypatch):
         assert ended(queue("smith")).state == MergeState.MERGED
     assert git(repository, "log", "-1", "--format=%G?") == "G"

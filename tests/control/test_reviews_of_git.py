@@ -32,7 +32,6 @@ def test_approval_is_of_what_was_seen(make: Make, repository: Path) -> None:
     draft = comment(text="One thing")
     seen = call("pool_get_review", agent_id="smith")["seen"]
     assert "not sent yet" in refused("pool_approve_work", agent_id="smith", seen=seen)["message"]
-    assert git(repository, "for-each-ref", "refs/nexus/lane") == ""
     call("pool_remove_comment", comment_id=draft["comment_id"])
     assert call("pool_approve_work", agent_id="smith", seen=seen)["state"] == "waiting"
     assert waiting() == []
@@ -61,7 +60,7 @@ def test_a_change_between_the_look_and_the_hand_in_is_not_approved(
 
     monkeypatch.setattr(worktrees, "compare", meanwhile)
     assert "changed since" in refused("pool_approve_work", agent_id="smith", seen=seen)["message"]
-    assert not WorktreeMerge.objects.exists() and git(repository, "for-each-ref", "refs/nexus/lane") == ""
+    assert not WorktreeMerge.objects.exists()
 
 
 def test_a_person_abandons_work(make: Make, repository: Path) -> None:

@@ -261,7 +261,7 @@ def another(tree: Tree) -> None:
 DISKS: dict[str, tuple[Callable[[Path], None], Callable[[Tree], object], str]] = {
     "full, at a look": (full, trees.survey, "the disk is full"),
     "full, at a merge": (partial(full, left=300_000), merge, "bytes left, and the files take"),
-    "full, at a discard": (full, partial(discard, changes_too=True), "its changes cannot be kept (the disk is full)"),
+    "full, at a discard": (full, partial(discard, changes_too=True), "cannot be read or kept (the disk is full)"),
     "full, for another": (full, another, "nexus/smith-2"),
     "read-only, at a merge": (read_only, merge, "a disk that cannot be written to"),
     "read-only, for another": (read_only, another, "a disk that cannot be written to"),

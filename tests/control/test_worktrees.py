@@ -30,7 +30,6 @@ from nexus.control.runners.git import Git, GitFailed, origin_of
 from nexus.control.toolset import CONTROL
 from nexus.control.worktrees import merging, trees
 from nexus.control.worktrees.lane import LANE_WORK
-from nexus.control.worktrees.merging import LANE
 from nexus.control.worktrees.trees import FOLDER, LOCKS
 from nexus.core.background_work import work_once
 from nexus.core.config import CoreSettings
@@ -83,10 +82,10 @@ def merged(agent_id: str, caller: Caller = OPERATOR) -> WorktreeMerge:
 
 def merge(tree: trees.Tree) -> None:
     """Do what the merge lane does with a worktree, without a store; nothing if there is nothing to merge."""
-    origin, work = tree.source, trees.hand_in(tree, "Work", f"{LANE}/test")
-    found = merging.prepare(origin, merging.target(origin), tree.base, work, "Merge it")
+    target, outcome = trees.hand_in(tree, "Work")
+    found = merging.committed(tree.source, target, outcome, "Merge it")
     if found.commit is not None:
-        merging.fast_forward(origin, merging.target(origin), found.onto, found.commit)
+        merging.fast_forward(tree.source, target, found.onto, found.commit)
 
 
 @pytest.fixture
@@ -326,7 +325,10 @@ def test_a_worktree_that_the_version_before_made_goes_on_with_its_work(made: Pat
     does("pool_destroy_agent", agent_id="smith")
     assert "WIP on" in does("pool_worktree_discard", agent_id="smith")["error"]["message"]
     assert does("pool_worktree_discard", agent_id="smith", changes_too=True)["ok"] and not made.exists()
-    assert git(repository, "show", f"{trees.DISCARDED}/{made.name}/nexus/stash/0:notes.txt") == "stashed"
+    [stash] = git(
+        repository, "for-each-ref", "--format=%(refname)", f"{trees.DISCARDED}/{made.name}/nexus/stash"
+    ).split("\n")
+    assert git(repository, "show", f"{stash}:notes.txt") == "stashed"
 
 
 def test_of_a_worktree_that_an_old_version_linked_nothing_is_lost(made: Path, repository: Path) -> None:
@@ -377,7 +379,7 @@ def test_a_refusal_is_told_though_the_tree_cannot_be_taken_away(
     def stuck(tree: trees.Tree) -> None:
         raise GitFailed("the repository is locked")
 
-    monkeypatch.setattr(trees, "take_away", stuck)
+    monkeypatch.setattr(trees, "remove", stuck)
     assert does("pool_create_agent", agent_id="smith")["ok"]
     refusal = does("pool_create_agent", agent_id="smith", cwd=str(repository), worktree=True)["error"]
     assert refusal["code"] == "VALIDATION_ERROR" and "already" in refusal["message"]
@@ -495,8 +497,8 @@ def test_agents_whose_work_is_handed_in_at_once_all_hand_it_in(repository: Path,
     ]
     for tree in made:
         Path(tree.path, Path(tree.path).name).touch()
-    handed_in = at_once([partial(trees.hand_in, tree, "Work", f"{LANE}/{tree.name}") for tree in made])
-    assert [git(repository, "rev-parse", tree.branch) for tree in made] == handed_in
+    handed_in = at_once([partial(trees.hand_in, tree, "Work") for tree in made])
+    assert [git(repository, "rev-parse", tree.branch) for tree in made] == [merge.work for _, merge in handed_in]
 
 
 def test_work_comes_through_a_tree_that_was_made_from_a_tree(repository: Path, tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -108,26 +107,32 @@ class GitResult:
 class Step(NamedTuple):
     """One git command of several in the same sandbox.
 
-    An argument that is a number stands for the line that the step of this number said. `most_bytes`: the files whose
-    names it says have no more in sum, or it counts as failed.
+    An argument that is a number stands for the line that a step before said, -1 for the last one; a number as input
+    for its output. `most_bytes`: the files whose names it says have no more in sum, or it counts as failed. `apart`:
+    it works in the empty repository, as all do if there is no other. `pipe`: the descriptors that are its input and
+    output.
     """
 
     arguments: Sequence[str | int]
     expect: tuple[int, ...]
     largest: int
-    input: bytes
+    input: bytes | int
     most_bytes: int | None
+    apart: bool
+    pipe: tuple[int, int] | None
 
 
 def step(
     *arguments: str | int,
     expect: tuple[int, ...] = (0,),
     largest: int = LARGEST,
-    input: bytes = b"",
+    input: bytes | int = b"",
     most_bytes: int | None = None,
+    apart: bool = False,
+    pipe: tuple[int, int] | None = None,
 ) -> Step:
     """Return a git command of several in the same sandbox."""
-    return Step(arguments, expect, largest, input, most_bytes)
+    return Step(arguments, expect, largest, input, most_bytes, apart, pipe)
 
 
 class Prepared(NamedTuple):
@@ -173,100 +178,46 @@ class Git:
     def init(self, branch: str, format: str) -> None:
         """Make the repository, without anything of a template. Raises GitFailed."""
         options = ("--quiet", "--template=", f"--initial-branch={branch}", f"--object-format={format}")
-        self._said(("git", "init", *options, self.work_tree), {}, b"", (0,), LARGEST)
-
-    def without_programs(self) -> Git:
-        """Return the same with the configured filters and merge drivers switched off. Raises GitFailed."""
-        off = dict(self.config)
-        for name in self.settings():
-            section, _, rest = name.partition(".")
-            driver = rest.rpartition(".")[0]
-            for key, value in PROGRAMS.get(section, {}).items():
-                if driver:
-                    off[f"{section}.{driver}.{key}"] = value
-        return replace(self, config=off)
+        replace(self, git_dir="").run("init", *options)
 
     def line(self, *arguments: str) -> str:
         """Call git and return its one line of output. Raises GitFailed."""
         return self.run(*arguments).line
 
-    def commit_of(self, name: str) -> str:
-        """Return the commit that a branch or another name stands for; empty if there is none. Raises GitFailed."""
-        asked = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
-        return self.run(*asked, expect=(0, 1)).line
-
     def run(self, *arguments: str, expect: tuple[int, ...] = (0,), largest: int = LARGEST) -> GitResult:
         """Call git. Raises GitFailed for an unexpected exit code, and after `seconds`."""
-        if self.apart or self.copies_index:
-            return self.steps(step(*arguments, expect=expect, largest=largest))[0]
-        return self._said((*self._line, *arguments), {}, b"", expect, largest)
+        return self.steps(step(*arguments, expect=expect, largest=largest))[0]
 
     def steps(self, *steps: Step, fds: Sequence[int] = ()) -> list[GitResult]:
-        """Call git with each of these in turn, in one sandbox, with these descriptors open. Raises GitFailed as `run`
-        does; after that step, nothing more is called."""
-        empty = ("init", "--quiet", "--bare", "--template=", "--initial-branch=none", f"--object-format={self.apart}")
-        first = [step(*empty)] if self.apart else []
+        """Call git with each of these in turn, in one sandbox, with these descriptors open. Raises GitFailed for an
+        unexpected exit code, after which nothing more is called, and after `seconds`."""
+        inputs = [each.input for each in steps if isinstance(each.input, bytes)]
         todo = [
             each._asdict()
             | {
-                "arguments": [one + len(first) if isinstance(one, int) else one for one in each.arguments],
-                "input": len(each.input),
+                "apart": each.apart or not self.git_dir,
+                "input": len(each.input) if isinstance(each.input, bytes) else each.input,
             }
-            for each in (*first, *steps)
+            for each in steps
         ]
-        input = json.dumps(todo).encode() + b"\n" + b"".join(each.input for each in steps)
-        program = (sys.executable, "-I", "-S", git_steps.__file__, *self._line)
-        largest = sum(each.largest + git_steps.HEAD for each in (*first, *steps))
-        rest, said = self._said(program, {}, input, (0,), largest, fds).output, list[GitResult]()
-        for each in (*first, *steps):
+        at = ("--work-tree", self.work_tree, "--git-dir", self.git_dir) if self.git_dir else ()
+        program = (sys.executable, "-I", "-S", git_steps.__file__, self.apart, *at)
+        input = b"".join([json.dumps(todo).encode(), b"\n", *inputs])
+        largest = sum(each.largest + git_steps.HEAD for each in steps)
+        with tempfile.TemporaryDirectory(prefix="nexus-git-", ignore_cleanup_errors=True) as scratch:
+            ended, errors = _call(self.prepared(program, {}, scratch), input, largest, self.seconds or SECONDS, fds)
+        rest, said = ended.output, list[GitResult]()
+        for each in steps:
             head, _, rest = rest.partition(b"\n")
             if not head:
-                raise GitFailed("git did not say what came of it")
+                raise _failure(ended.code, errors)
             about = json.loads(head)
             if not about["cut"] and about["code"] not in each.expect:
                 raise _failure(about["code"], about["errors"])
-            _check_read(about["errors"])
+            if UNREAD in about["errors"]:
+                raise GitFailed(about["errors"][about["errors"].index(UNREAD) :][:400])
             said.append(GitResult(about["code"], rest[: about["size"]], about["cut"]))
             rest = rest[about["size"] :]
-        return said[len(first) :]
-
-    @contextmanager
-    def serving(self, command: Sequence[str]) -> Iterator[tuple[int, int]]:
-        """Run a program that talks with another, and yield the descriptors to read from it and to write to it. Raises
-        GitFailed."""
-        with tempfile.TemporaryDirectory(prefix="nexus-git-", ignore_cleanup_errors=True) as scratch:
-            line, cwd, env, sandboxed = self.prepared(command, {}, scratch)
-            with ExitStack() as ours, ExitStack() as theirs:
-                (asked, writes), (reads, answers) = os.pipe(), os.pipe()
-                for each, held in ((writes, ours), (reads, ours), (asked, theirs), (answers, theirs)):
-                    held.callback(os.close, each)
-                try:
-                    program = processes.start(line, cwd=cwd, env=env, stdin=asked, stdout=answers, sandboxed=sandboxed)
-                except OSError as error:
-                    raise GitFailed(f"git could not be started: {error.strerror}") from None
-                theirs.close()
-                with program:
-                    yield reads, writes
-
-    @property
-    def _line(self) -> tuple[str, ...]:
-        at = () if self.apart else ("--work-tree", self.work_tree, "--git-dir", self.git_dir)
-        return ("git", "--no-pager", *at)
-
-    def _said(
-        self,
-        command: Sequence[str],
-        values: Mapping[str, str],
-        input: bytes,
-        expect: tuple[int, ...],
-        largest: int,
-        fds: Sequence[int] = (),
-    ) -> GitResult:
-        with tempfile.TemporaryDirectory(prefix="nexus-git-", ignore_cleanup_errors=True) as scratch:
-            said, errors = _call(self.prepared(command, values, scratch), input, largest, self.seconds or SECONDS, fds)
-        if not said.cut and said.code not in expect:
-            raise _failure(said.code, errors)
-        _check_read(errors)
         return said
 
     def prepared(self, command: Sequence[str], values: Mapping[str, str], scratch: str) -> Prepared:
@@ -280,7 +231,24 @@ class Git:
 
     def environment(self, values: Mapping[str, str], scratch: str) -> dict[str, str]:
         """Return the variables of a command that gets `values`, and `scratch` for files of its own."""
-        env = {**self._environment(), **values, "SCRATCH": scratch, git_steps.MOST_MEMORY: str(MEMORY_BYTES)}
+        env = processes.environment(
+            "SYSTEMROOT",
+            LC_ALL="C",
+            HOME=os.devnull,
+            GIT_CONFIG_NOSYSTEM="1",
+            GIT_CONFIG_GLOBAL=os.devnull,
+            GIT_ATTR_NOSYSTEM="1",
+            GIT_TERMINAL_PROMPT="0",
+            GIT_ALLOW_PROTOCOL=self.protocols,
+            GIT_NO_REPLACE_OBJECTS="1",
+            GIT_GRAFT_FILE=os.devnull,
+            GIT_CONFIG_COUNT=str(len(self.config)),
+        )
+        env |= {**values, "SCRATCH": scratch, git_steps.MOST_MEMORY: str(MEMORY_BYTES)}
+        for number, (name, value) in enumerate(self.config.items()):
+            env |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+        for what, said in self.person.items():
+            env |= {f"GIT_AUTHOR_{what}": said, f"GIT_COMMITTER_{what}": said}
         if self.network:
             env |= outward.variables()
         if self.as_operator:
@@ -290,6 +258,7 @@ class Git:
             env["GIT_DIR"] = f"{scratch}/git"
         if self.borrowed:
             env["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = alternates(self.borrowed)
+            env[git_steps.SHALLOW] = str(Path(self.borrowed[0]).with_name("shallow"))
         if self.objects:
             env["GIT_OBJECT_DIRECTORY"] = self.objects
         if self.largest_file is not None:
@@ -314,25 +283,6 @@ class Git:
             )
         except RunnerFailed as failed:
             raise GitFailed(str(failed)) from None
-
-    def _environment(self) -> dict[str, str]:
-        config = {"GIT_CONFIG_COUNT": str(len(self.config))}
-        for number, (name, value) in enumerate(self.config.items()):
-            config |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
-        people = {f"GIT_{who}_{what}": said for who in ("AUTHOR", "COMMITTER") for what, said in self.person.items()}
-        return {
-            **processes.environment("SYSTEMROOT", LC_ALL="C"),
-            **config,
-            **people,
-            "HOME": os.devnull,
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_ATTR_NOSYSTEM": "1",
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_ALLOW_PROTOCOL": self.protocols,
-            "GIT_NO_REPLACE_OBJECTS": "1",
-            "GIT_GRAFT_FILE": os.devnull,
-        }
 
 
 def check_version() -> None:
@@ -408,11 +358,6 @@ def _failure(code: int, errors: str) -> GitFailed:
     return GitFailed(said or f"git ended with exit code {code}")
 
 
-def _check_read(errors: str) -> None:
-    if UNREAD in errors:
-        raise GitFailed(errors[errors.index(UNREAD) :][:400])
-
-
 def alternates(paths: Sequence[str]) -> str:
     """Return directories in the form of GIT_ALTERNATE_OBJECT_DIRECTORIES."""
     return ":".join(quoted(path) for path in paths)
@@ -474,24 +419,39 @@ class Origin:
         return SECONDS + (0 if index is None else index.st_size / INDEX_BYTES)
 
     def git(self) -> Git:
-        """Return git on its work tree, which git may change. Raises GitFailed."""
-        seen = operators_settings()
+        """Return git on its objects, branches and configuration."""
+        return Git(self.common, self.git_dir, self.objects[1:], (self.common,))
+
+    def beside(self, format: str) -> Git:
+        """Return git that sees its work tree, too. Steps `apart` have neither its configuration nor its branches, and
+        make objects in it."""
+        return replace(
+            self.git(),
+            work_tree=self.top,
+            reading=(self.top, *self.objects[1:]),
+            apart=format,
+            objects=self.objects[0],
+            borrowed=self.objects,
+            seconds=self.seconds,
+        )
+
+    def moving(self) -> Git:
+        """Return git that may change its work tree, with its filters and merge drivers switched off. Raises
+        GitFailed."""
+        seen, off = operators_settings(), dict[str, str]()
         files = (seen["core.excludesfile"],) if "core.excludesfile" in seen else ()
-        writing, config = (self.top, self.common), {**NEUTRAL, **seen}
-        git = Git(self.top, self.git_dir, self.objects[1:], writing, files, config, seconds=self.seconds)
-        return git.without_programs()
+        for name in self.git().settings():
+            section, _, rest = name.partition(".")
+            driver = rest.rpartition(".")[0]
+            for key, value in PROGRAMS.get(section, {}).items():
+                if driver:
+                    off[f"{section}.{driver}.{key}"] = value
+        writing, config = (self.top, self.common), {**NEUTRAL, **seen, **off}
+        return Git(self.top, self.git_dir, self.objects[1:], writing, files, config, seconds=self.seconds)
 
     def head(self) -> str:
         """Return the commit of its work tree. Raises GitFailed."""
-        return self.reading().line("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}")
-
-    def reading(self) -> Git:
-        """Return git on its objects, branches and configuration, which git may not change."""
-        return Git(self.common, self.git_dir, (self.common, *self.objects[1:]))
-
-    def writing(self) -> Git:
-        """Return git on its objects and branches."""
-        return Git(self.common, self.common, self.objects[1:], (self.common,))
+        return self.git().line("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}")
 
     @property
     def operator(self) -> dict[str, str]:

@@ -11,7 +11,6 @@ import hashlib
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -22,7 +21,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q
 
 from coordination.comments import quoted
-from coordination.ids import id_floor, new_id
+from coordination.ids import new_id
 from coordination.paths import workspace_id_of
 from handoffs.checks import Check
 from nexus.control.agents import turns
@@ -37,7 +36,7 @@ from nexus.control.models import (
 from nexus.control.permissions.members import Actor
 from nexus.control.runners.git import GitFailed, Origin
 from nexus.control.worktrees import merging, trees, worktrees
-from nexus.control.worktrees.merging import LANE, BranchMoved, MergeConflict
+from nexus.control.worktrees.merging import BranchMoved, MergeConflict
 from nexus.control.worktrees.trees import FOLDER, LOCKS
 from nexus.control.worktrees.verification import NotNow, approved, check_sandbox, failures
 from nexus.control.worktrees.worktrees import refusal
@@ -71,50 +70,38 @@ def queue(
     row = worktrees.decided(actor, agent_id, worktree_id, "merge")
     if row.merges.open().exists():
         raise refusal("it waits in the merge lane already")
-    merge_id = new_id("merge")
-    ref = f"{LANE}/{merge_id}"
     try:
         tree = worktrees.own(row, actor)
-        target = merging.target(tree.source)
-        commit = trees.hand_in(tree, f"Work of {row.branch}", ref)
+        target, merge = trees.hand_in(tree, f"Work of {row.branch}")
+        prepared = merging.committed(tree.source, target, merge, _subject(row), tree.lane_ref)
+        if prepared.commit is None and not prepared.conflicts:
+            raise GitFailed(
+                f"there is nothing to merge: it would change nothing in {target}; if it is a handoff's, accept that"
+            )
     except GitFailed as error:
         raise refusal(str(error)) from None
+    if seen not in (None, merge.content):
+        raise changed_since(merge.content)
     moment = now()
     entry = WorktreeMerge(
-        merge_id=merge_id,
+        merge_id=new_id("merge"),
         worktree=row,
         repository=tree.source.common,
         target=target,
-        commit=commit,
+        commit=merge.work,
+        approved=prepared.commit or "",
         queued_by=actor.name,
         queued_at=moment,
     )
     try:
-        prepared = merging.prepare(tree.source, target, row.base, commit, _subject(row))
-        if prepared.commit is not None:
-            entry.approved = prepared.commit
-            merging.hold(tree.source, ref, prepared.commit)
-        elif not prepared.conflicts:
-            raise GitFailed(
-                f"there is nothing to merge: it would change nothing in {target}; if it is a handoff's, accept that"
-            )
-        content = trees.content_of(tree, prepared.commit or commit)
-        if seen not in (None, content):
-            raise changed_since(content)
         with write(), transaction.atomic():
             row.merges.update(needs_person=False)
             entry.save(force_insert=True)
-            PoolWorktree.objects.filter(pk=row.pk).update(content=content, approved=content)
+            PoolWorktree.objects.filter(pk=row.pk).update(content=merge.content, approved=merge.content)
             worktrees.emit("queued", actor, row, moment, merge_id=entry.pk, into=target)
             approve()
-    except BaseException as error:
-        with suppress(GitFailed):
-            merging.release(tree.source, [ref])
-        if isinstance(error, IntegrityError):
-            raise refusal("it waits in the merge lane already") from None
-        if isinstance(error, GitFailed):
-            raise refusal(str(error)) from None
-        raise
+    except IntegrityError:
+        raise refusal("it waits in the merge lane already") from None
     return entry
 
 
@@ -263,7 +250,7 @@ def _merged(entry: WorktreeMerge) -> MergeResult:
     """Merge, check and fast-forward to an entry; anew while its branch moves. Raises ClaimLost and GitFailed."""
     row = PoolWorktree.objects.select_related("agent").get(pk=entry.worktree_id)
     origin = worktrees.own(row).source
-    _clear(origin, entry)
+    trees.clear_scratch(entry.pk)
     while True:
         checks, why_none = approved(workspace_id_of(origin.top), origin.top)
         if checks:
@@ -280,7 +267,8 @@ def _merged(entry: WorktreeMerge) -> MergeResult:
                 prepared.conflicts,
             )
         if prepared.commit is None:
-            if entry.result and merging.follows(origin.reading(), prepared.onto, entry.result):
+            taken = ("merge-base", "--is-ancestor", entry.result or "", prepared.onto)
+            if entry.result and origin.git().run(*taken, expect=(0, 1)).code == 0:
                 # A hub took it, and was killed before it recorded that.
                 return MergeResult(MergeState.MERGED, commit=entry.result)
             why = f"it would change nothing in {entry.target} any more; see `git diff {entry.target} {row.branch}`"
@@ -318,16 +306,6 @@ def _checked(entry: WorktreeMerge, origin: Origin, commit: str, checks: Mapping[
     files = worktrees.local_files_of(origin.top)
     with trees.scratch(origin, commit, f"{entry.pk}-{entry.epoch}", files) as tree:
         return failures(checks, tree, partial(_record, entry))
-
-
-def _clear(origin: Origin, entry: WorktreeMerge) -> None:
-    """Delete the refs of entries that ended, whose work is in their branch or still in their worktree, and what a
-    killed hub left of this entry, or of entries that it did not store."""
-    trees.clear_scratch(entry.pk)
-    named = {ref.removeprefix(f"{LANE}/"): ref for ref in merging.refs(origin)}
-    ends = dict(WorktreeMerge.objects.filter(pk__in=named).values_list("pk", "ended_at"))
-    stored_by = id_floor("merge", now() - HELD)
-    merging.release(origin, [ref for pk, ref in named.items() if ends.get(pk) or (pk not in ends and pk < stored_by)])
 
 
 def _record(entry: WorktreeMerge, **changes: object) -> None:

@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 
 from typing_extensions import TypedDict
 
-from nexus.control.runners.git import Git, GitFailed, Origin, format_of, step
+from nexus.control.runners.git import ANY_CODE, Git, GitFailed, Origin, format_of, step
 from nexus.control.worktrees import trees
-from nexus.control.worktrees.trees import DIFF, alone, commit_merge, merged_tree
+from nexus.control.worktrees.trees import DIFF, Merge, alone, commit_merge, merge_of, merge_steps
 
-LANE = "refs/nexus/lane"  # a ref for each entry, which holds its work
 FILES, THEIRS = 10, 5  # whose conflicts are shown, and commits of the other side for each
 HUNK_CHARACTERS = 4_000
 FILE_BYTES = 500_000  # of a file in conflict that are read
@@ -43,46 +42,39 @@ class Prepared:
     conflicts: list[MergeConflict] = field(default_factory=list)
 
 
-def target(origin: Origin) -> str:
-    """Return the branch that a work tree is on. Raises GitFailed."""
-    said = origin.reading().run("symbolic-ref", "--quiet", "HEAD", expect=(0, 1)).line
-    if not said.startswith("refs/heads/"):
-        raise GitFailed(f"{origin.top} is on no branch; check out the branch to merge into")
-    return said.removeprefix("refs/heads/")
-
-
-def follows(git: Git, later: str, earlier: str) -> bool:
-    """Return whether a commit follows another; it may have nothing of its content. Raises GitFailed."""
-    return git.run("merge-base", "--is-ancestor", earlier, later, expect=(0, 1)).code == 0
-
-
-def prepare(origin: Origin, branch: str, base: str, work: str, message: str, made: str | None = None) -> Prepared:
+def prepare(origin: Origin, branch: str, base: str, work: str, message: str, made: str) -> Prepared:
     """Merge a commit onto the head of a branch, outside of every work tree. Raises GitFailed.
 
     `made` is the commit of an earlier try. It is used again while the branch is where it was, since git may take it
     after a kill of the hub.
     """
-    git = origin.git()
-    onto = git.commit_of(f"refs/heads/{branch}")
-    if not onto:
+    ref = f"refs/heads/{branch}"
+    steps = merge_steps(origin, base, work, ref)
+    is_there, parents, *said = origin.beside(format_of(base)).steps(
+        step("for-each-ref", "--format=there", ref),
+        step("rev-parse", f"{made or work}^@", expect=(0, 128)),
+        *(each._replace(expect=ANY_CODE) for each in steps),
+    )
+    if not is_there.line:
         raise GitFailed(f"there is no branch {branch} any more")
-    if not follows(git, onto, base):
+    merge = merge_of(said)
+    if made and merge.is_change and parents.line.split() == [merge.target, merge.work]:
+        return Prepared(merge.target, made)
+    return committed(origin, branch, merge, message)
+
+
+def committed(origin: Origin, branch: str, merge: Merge, message: str, ref: str = "") -> Prepared:
+    """Commit a merge into a branch, and let a ref hold that; or describe its conflicts. Raises GitFailed."""
+    if merge.state == "rewritten":
         raise GitFailed(
-            f"{branch} was rewritten: it does not have {base[:12]} any more, where the work began, and a merge would "
+            f"{branch} was rewritten: it does not have the commit any more where the work began, and a merge would "
             "bring back what was removed; rebase the work"
         )
-    content, files, is_change = merged_tree(git, onto, work)
-    if files:
-        conflicts = [_conflict(git, content, name, onto, work) for name in files[:FILES]]
-        rest = files[FILES:]
-        return Prepared(
-            onto, None, [*conflicts, *(MergeConflict(file=_text(name), hunk="", theirs=[]) for name in rest)]
-        )
-    if not is_change:
-        return Prepared(onto)
-    if made and git.run("rev-parse", f"{made}^@", expect=(0, 128)).line.split() == [onto, work]:
-        return Prepared(onto, made)
-    return Prepared(onto, commit_merge(origin, onto, work, content, message))
+    if merge.conflicts:
+        return Prepared(merge.target, conflicts=_conflicts(origin.git(), merge))
+    if not merge.is_change:
+        return Prepared(merge.target)
+    return Prepared(merge.target, commit_merge(origin, merge, message, ref))
 
 
 def is_as_approved(origin: Origin, approved: str, commit: str) -> bool:
@@ -91,29 +83,35 @@ def is_as_approved(origin: Origin, approved: str, commit: str) -> bool:
 
     Raises GitFailed.
     """
-    git = origin.writing()
-    content, approved_content = git.line("rev-parse", f"{commit}^{{tree}}", f"{approved}^{{tree}}").split()
-    if content == approved_content:
+    if commit == approved:
         return True
-    objects = origin.objects
-    apart = Git(objects[0], "", objects, apart=format_of(commit), borrowed=objects, seconds=origin.seconds)
-    ours, theirs = apart.steps(
-        *(step(*DIFF, "--text", f"{merge}^1", merge, largest=CHANGE_BYTES) for merge in (approved, commit))
+    trees_of, ours, theirs = origin.beside(format_of(commit)).steps(
+        step("rev-parse", f"{commit}^{{tree}}", f"{approved}^{{tree}}"),
+        *(step(*DIFF, "--text", f"{merge}^1", merge, largest=CHANGE_BYTES, apart=True) for merge in (approved, commit)),
     )
+    if len(set(trees_of.line.split())) == 1:
+        return True
     return not ours.cut and not theirs.cut and PLACES.sub(b"", ours.output) == PLACES.sub(b"", theirs.output)
 
 
-def _conflict(git: Git, content: str, name: str, onto: str, work: str) -> MergeConflict:
-    said = git.run("cat-file", "blob", f"{content}:{name}", expect=(0, 128), largest=FILE_BYTES)
-    text = "" if b"\0" in said.output else said.output.decode(errors="replace")
+def _conflicts(git: Git, merge: Merge) -> list[MergeConflict]:
     log = ("log", "--max-count", str(THEIRS), "--no-show-signature", "--format=%h %an: %s")
-    theirs = git.run(*log, f"{work}..{onto}", "--", f":(top,literal){name}").line.splitlines()
-    return MergeConflict(file=_text(name), hunk=_hunks(text)[:HUNK_CHARACTERS], theirs=[line[:200] for line in theirs])
+    shown = merge.conflicts[:FILES]
+    said = git.steps(
+        *(step("cat-file", "blob", f"{merge.made}:{name}", expect=(0, 128), largest=FILE_BYTES) for name in shown),
+        *(step(*log, f"{merge.work}..{merge.target}", "--", f":(top,literal){name}") for name in shown),
+    )
+    found = [MergeConflict(file=_text(name), hunk="", theirs=[]) for name in merge.conflicts]
+    for each, content, theirs in zip(found, said[: len(shown)], said[len(shown) :], strict=False):
+        each["hunk"] = _hunks(content.output)[:HUNK_CHARACTERS]
+        each["theirs"] = [line[:200] for line in theirs.line.splitlines()]
+    return found
 
 
-def _hunks(text: str) -> str:
+def _hunks(content: bytes) -> str:
     """Return the parts of a file that are in conflict, with git's markers."""
     kept, inside = list[str](), False
+    text = "" if b"\0" in content else content.decode(errors="replace")
     for line in text.split("\n"):  # no regular expression: many openings without an end would take it minutes
         inside = inside or line.startswith("<<<<<<< ")
         if inside:
@@ -131,36 +129,25 @@ def fast_forward(origin: Origin, branch: str, onto: str, commit: str) -> None:
 
     git refuses if that would overwrite uncommitted changes there. Raises BranchMoved and GitFailed before any change.
     """
-    ref = f"refs/heads/{branch}"
+    git, ref = origin.git(), f"refs/heads/{branch}"
+    asked = step("for-each-ref", "--format=%(objectname) %(worktreepath)", ref)
     with alone(origin.common):
-        git = origin.git()
-        if git.commit_of(ref) != onto:
+        head, about = git.steps(step("symbolic-ref", "--quiet", "HEAD", expect=(0, 1)), asked)
+        at, _, elsewhere = about.line.partition(" ")
+        if at != onto:
             raise BranchMoved(f"{branch} moved")
+        failed = None
         try:
-            if git.run("symbolic-ref", "--quiet", "HEAD", expect=(0, 1)).line == ref:
-                trees.move(git, commit, branch)
-            elif elsewhere := git.line("for-each-ref", "--format=%(worktreepath)", ref):
+            if head.line == ref:
+                trees.move(origin.moving(), commit, branch)
+            elif elsewhere:
                 raise GitFailed(f"{branch} is checked out at {elsewhere}")
             else:
                 git.run("update-ref", "-m", "nexus: merge", ref, commit, onto)
-        except GitFailed:
-            if git.commit_of(ref) != onto:
-                raise BranchMoved(f"{branch} moved") from None
-            raise
-        if git.commit_of(ref) != commit:
-            raise BranchMoved(f"{branch} moved")
-
-
-def hold(origin: Origin, ref: str, commit: str) -> None:
-    """Let a ref keep a commit. Raises GitFailed."""
-    origin.writing().run("update-ref", ref, commit)
-
-
-def release(origin: Origin, refs: list[str]) -> None:
-    """Delete refs of entries that ended. Raises GitFailed."""
-    origin.writing().steps(*(step("update-ref", "-d", ref) for ref in refs))
-
-
-def refs(origin: Origin) -> list[str]:
-    """Return the refs of the lane's entries. Raises GitFailed."""
-    return origin.writing().line("for-each-ref", "--format=%(refname)", LANE).split()
+        except GitFailed as error:
+            failed = error
+        at = git.steps(asked)[0].line.partition(" ")[0]
+        if at != (onto if failed else commit):
+            raise BranchMoved(f"{branch} moved") from None
+        if failed:
+            raise failed

@@ -12,15 +12,18 @@ import hashlib
 import os
 import re
 import shlex
+import signal
 import stat
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -38,6 +41,7 @@ from nexus.control.runners.git import (
     GitResult,
     NothingToClone,
     Origin,
+    Step,
     TookTooLong,
     check_version,
     format_of,
@@ -59,8 +63,10 @@ SCRATCH = "lane"  # below the home: work trees in which checks run
 BASES = "refs/nexus/worktrees"  # in the origin: a ref of each worktree, which holds its base
 FETCHED = "refs/nexus/work"  # the work of each, as it was fetched last
 DISCARDED = "refs/nexus/discarded"  # below it all refs of a worktree that was discarded
-WORK, STASHES = "refs/nexus/work", "refs/nexus/stash"  # in a worktree: its content, committed; each of its stashes
-ADDED = ("diff-tree", "-r", "-t", "-z", "--no-renames", "--name-only", "--diff-filter=A")
+LANE = "refs/nexus/lane"  # the merge of each, as it was approved, or its work
+WORK, KEPT = "refs/nexus/work", "refs/nexus/kept"  # in a worktree: its content, committed; what a discard keeps
+TREE_OF = ("log", "-1", "--no-show-signature", "--format=%T")
+NO_DATE = "@0 +0000"  # of commits for a look, so that the same content has the same one
 MERGE = ("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z")
 REPOSITORY = ("HEAD", "objects", "refs", "commondir")  # what git takes a directory with the first for one by
 LFS = ".git/lfs/objects/"
@@ -90,7 +96,6 @@ MOST_NAMED = 10  # files that a sentence names
 MOST_OTHERS = 100  # branches of other agents, the newest, that may have the same commits
 MOST_OWN = 10_000  # commits that are compared with those of others
 MOST_BRANCHES = 100  # numbers that are tried for one name
-MOST_DIRECTORIES = 1_000  # with a file named as in a repository, that are looked at
 LOCK_SECONDS, PATIENCE_SECONDS, LOOK_SECONDS = 15, 5, 0.05  # to wait for a repository, a worktree, between two tries
 # Calls at work at once, so that repositories that make git take long leave room for others: of one agent with all
 # below it, of all agents, and with those of operators.
@@ -151,6 +156,11 @@ class Tree:
     def work_ref(self) -> str:
         """The ref in its origin that holds its work, as it was fetched last."""
         return f"{FETCHED}/{self.name}"
+
+    @property
+    def lane_ref(self) -> str:
+        """The ref in its origin that holds what waits in the merge lane."""
+        return f"{LANE}/{self.name}"
 
     @property
     def kept_ref(self) -> str:
@@ -245,7 +255,7 @@ def make(origin: Origin, path: str, wanted: str, owner: str | None = "", files: 
             raise GitFailed(str(error)) from None
         try:
             with alone(origin.common):
-                branch = _new_branch(origin.writing(), wanted, base)
+                branch = _new_branch(origin.git(), wanted, base)
         except BaseException:
             Path(path).rmdir()
             raise
@@ -253,10 +263,10 @@ def make(origin: Origin, path: str, wanted: str, owner: str | None = "", files: 
         tree = Tree(path, git_dir, branch, base, origin.top, origin.git_dir, origin.objects, owner)
         try:
             with alone(origin.common):  # the base stays, although somebody deletes the branch and rewrites the history
-                origin.writing().run("update-ref", tree.base_ref, base)
+                origin.git().run("update-ref", tree.base_ref, base)
             return _create(tree, base, files)
         except (GitFailed, OSError) as error:
-            take_away(tree)
+            remove(tree)
             raise GitFailed(str(error)) from None
 
 
@@ -274,7 +284,7 @@ def _new_branch(git: Git, wanted: str, base: str) -> str:
 def _create(tree: Tree, commit: str, files: LocalFiles) -> Tree:
     """Create a clone at the worktree's path, with its branch at a commit, and local files; return it with these. Raises
     GitFailed."""
-    source, settings = tree.source, tree.source.reading().settings()
+    source, settings = tree.source, tree.source.git().settings()
     who, seen = tree.branch.rpartition("/")[2], operators_settings()
     taken_over = {name: settings[name] for name in TAKEN_OVER if name in settings} | seen
     taken_over.pop("core.excludesfile", None)  # an agent does not see it, so its lines are copied
@@ -326,7 +336,7 @@ def in_place(directory: str, since: datetime) -> Tree:
     Raises NoRepository and GitFailed.
     """
     origin = origin_of(directory)
-    git, head = origin.reading(), origin.head()
+    git, head = origin.git(), origin.head()
     base = git.line("rev-list", "--max-count=1", "--first-parent", f"--before={int(since.timestamp())}", head)
     base = base or EMPTY[format_of(head)]
     return Tree(origin.top, origin.git_dir, "", base, origin.top, origin.git_dir, origin.objects, owner=origin.top)
@@ -335,57 +345,64 @@ def in_place(directory: str, since: datetime) -> Tree:
 def survey(tree: Tree, unchanged: Sequence[str] = ()) -> Survey:
     """Return what the merge of a worktree changes, or what changed in a project's directory since its base, and which
     of the paths `unchanged` are among that. Raises GitFailed."""
-    if tree.origin == tree.path:
-        since = [] if tree.base in EMPTY.values() else [f"^{tree.base}"]
-        with _at_work(tree), TemporaryDirectory(prefix="nexus-git-", ignore_cleanup_errors=True) as made:
-            work = _committed(tree, "Facts", made)
-            shown = replace(tree, borrowed=(made, *tree.borrowed))
-            return _facts(shown, work, MergeForecast("merged", tree.base, work.content), since, unchanged)
-    with _at_work(tree):
-        work = _fetched(tree, f"Work of {tree.branch}")
-    outcome = _outcome(tree, work.commit)
-    return _facts(tree, work, outcome, [f"^{outcome.target}", f"^{tree.base}"], unchanged)
+    with _at_work(tree), TemporaryDirectory(prefix="nexus-git-", ignore_cleanup_errors=True) as made:
+        if tree.origin == tree.path:
+            head, commit, content = _apart(tree, made).steps(*_commit_steps(tree, "Facts"))[-3:]
+            work = CommittedWork(head.line, commit.line, content.line)
+            merge = Merge("merged", work.commit, "", tree.base, work.content)
+            git = Git(made, "", tree.borrowed, (made,), apart=format_of(work.head), borrowed=(made, *tree.borrowed))
+            since = [] if tree.base in EMPTY.values() else [f"^{tree.base}"]
+            return _facts(git, tree, work, merge, since, unchanged)
+        others = ("for-each-ref", "--no-merged=HEAD", f"--count={MOST_OTHERS}", "--sort=-committerdate")
+        work, [*said, listed] = _fetched(
+            tree,
+            f"Work of {tree.branch}",
+            *merge_steps(tree.source, tree.base, tree.work_ref, "HEAD"),
+            step(*others, "--format=%(refname)", "refs/heads/nexus/"),
+        )
+        merge = merge_of(said)
+        since = [f"^{merge.target}", f"^{tree.base}"]
+        refs = [ref for ref in listed.line.splitlines() if ref != f"refs/heads/{tree.branch}"]
+        return _facts(tree.source.beside(format_of(tree.base)), tree, work, merge, since, unchanged, refs)
 
 
 class CommittedWork(NamedTuple):
-    """What a worktree holds: the commit that its HEAD is at, git's id of its content, and a commit of that, which is
-    the same where nothing is uncommitted."""
+    """What a worktree holds: the commit that its HEAD is at, a commit of all its content, which is the same where
+    nothing is uncommitted, and git's id of that content."""
 
     head: str
-    content: str
     commit: str
+    content: str
 
 
-def _committed(tree: Tree, message: str, made: str = "") -> CommittedWork:
-    """Commit what a work tree holds, on no branch; its objects go into its own repository, or into the directory
-    `made`. Raises GitFailed."""
-    if not made:
-        _check_own(tree)
+def _commit_steps(tree: Tree, message: str) -> list[Step]:
+    """Return the steps that commit what a work tree holds, on no branch. The last three say what CommittedWork has."""
     at = ("--work-tree", tree.path)
     listed = (*at, "ls-files", "-z", "--others", "--modified", "--exclude-standard")
-    ids = replace(_apart(tree, made), copies_index=True).steps(
-        step("--git-dir", tree.git_dir, "rev-parse", "--verify", "--end-of-options", "HEAD^{commit}"),
-        step("--git-dir", tree.git_dir, "rev-parse", "--verify", "--end-of-options", "HEAD^{tree}"),
-        step(*listed, largest=RECORDS_BYTES, most_bytes=MOST_BYTES),
-        step(*at, "add", "--all", "--", "."),
-        step("write-tree"),
-        step("commit-tree", "-p", 0, "-m", message, 4),
-    )
-    head, held, content, commit = (ids[number].line for number in (0, 1, 4, 5))
-    for each in (head, held, content, commit):
-        if format_of(each) != format_of(tree.base) or not set(each) <= set("0123456789abcdef"):
-            raise GitFailed("git did not say which commit it holds")
-    return CommittedWork(head, content, head if content == held else commit)
+    head = step("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}")
+    return [
+        head,
+        step("update-ref", "HEAD", -1, apart=True),
+        step(*listed, largest=RECORDS_BYTES, most_bytes=MOST_BYTES, apart=True),
+        step(*at, "add", "--all", "--", ".", apart=True),
+        step(*at, "commit", "--quiet", "--no-verify", "-m", message, expect=(0, 1), apart=True),  # 1: nothing is new
+        head,
+        step("rev-parse", "--verify", "HEAD", apart=True),
+        step("rev-parse", "--verify", "HEAD^{tree}", apart=True),
+    ]
 
 
-def _apart(tree: Tree, made: str = "") -> Git:
-    """Return git on the files of a work tree in a repository of ours, so that no filter of its configuration runs.
-    Objects go into its own repository, or into the directory `made`. Raises GitFailed."""
+def _apart(tree: Tree, made: str = "", date: str = NO_DATE) -> Git:
+    """Return git on a work tree, with its index copied. Steps `apart` work in a repository of ours, so that no filter
+    of its configuration runs; their objects go into its own, or into the directory `made`. Raises GitFailed."""
     own, seen = Path(tree.git_dir), operators_settings()
     config = {**NEUTRAL, **seen, **_endings(tree), "core.excludesfile": str(own / EXCLUDE)}
     if made:
         config["core.excludesfile"] = os.path.join(made, "exclude")
         Path(config["core.excludesfile"]).write_bytes(_excluded(tree, seen))
+    else:
+        _check_own(tree)
+        config["uploadpack.allowAnySHA1InWant"] = "true"
     if stat.S_ISDIR(_mode(str(Path(tree.source.common if made else own, "lfs", "objects")))):
         # What git-lfs has fetched is no change, as long as the pointer in HEAD is of it.
         config["filter.lfs.clean"] = f"{shlex.join((sys.executable, '-I', '-S', lfs_pointer.__file__))} %f"
@@ -394,10 +411,11 @@ def _apart(tree: Tree, made: str = "") -> Git:
         reading=(tree.path, tree.source.common, *tree.borrowed) if made else tree.borrowed,
         writing=(made or tree.path,),
         config=config,
-        person=PERSON | {"EMAIL": _address(tree.source, PERSON["EMAIL"])},
+        person=PERSON | {"EMAIL": _address(tree.source, PERSON["EMAIL"])} | ({"DATE": date} if date else {}),
         apart=format_of(tree.base),
         objects=made or str(own / "objects"),
         borrowed=tree.borrowed,
+        copies_index=True,
         seconds=tree.source.seconds,
     )
 
@@ -406,14 +424,8 @@ def _endings(tree: Tree) -> dict[str, str]:
     """Return how a person's own repository has line endings. Raises GitFailed."""
     if tree.origin != tree.path:
         return {}
-    settings = tree.source.reading().settings()
+    settings = tree.source.git().settings()
     return {name: settings[name] for name in ("core.autocrlf", "core.eol") if name in settings}
-
-
-def _enclosed(tree: Tree) -> Git:
-    """Return git in a worktree, in a sandbox with nothing else of the machine. Raises GitFailed."""
-    _check_own(tree)
-    return Git(tree.path, tree.git_dir, tree.borrowed, (tree.path,), seconds=tree.source.seconds)
 
 
 def _check_own(tree: Tree) -> None:
@@ -436,65 +448,68 @@ def _mode(path: str) -> int:
     return 0
 
 
-def _fetched(tree: Tree, message: str, *, moves: bool = False) -> CommittedWork:
-    """Commit what a worktree holds, and fetch that into its origin. `moves`: its own branch and index move to it, too.
-    Raises GitFailed, also for work that has local files in it."""
-    work = _fetch_work(tree, message, moves)
-    if tree.local_files:
-        since = (work.commit, f"^{tree.base}", "^HEAD")
-        named = [f":(top,literal){path}" for path in tree.local_files]
-        if commit := tree.source.reading().line("rev-list", "--max-count=1", *since, "--", *named):
-            raise GitFailed(
-                f"its commit {commit[:12]} has local files ({names_in_words(list(tree.local_files))}), which are no "
-                "work; take them out of its commits, and out of what its .gitignore allows"
-            )
-    return work
-
-
-def _fetch_work(tree: Tree, message: str, moves: bool) -> CommittedWork:
-    work = _committed(tree, message)
-    about = "--format=%(objectname) %(tree) %(parent)"
-    known, *of = tree.source.reading().line("for-each-ref", about, tree.work_ref).split() or [""]
-    if not moves and (known == work.commit or of == [work.content, work.head]):
-        return work._replace(commit=known)
+def _fetched(tree: Tree, message: str, *then: Step, moves: bool = False) -> tuple[CommittedWork, list[GitResult]]:
+    """Commit what a worktree holds, fetch that into its origin, and return what the steps `then` say there. `moves`:
+    its own branch and index move to it, too. Raises GitFailed, also for work that has local files in it."""
+    at_head: list[Step] = []
     if moves:
-        moved = [step("update-ref", "-m", message, "HEAD", work.commit, work.head)] if work.commit != work.head else []
         # Its index follows, also after a kill between the two, unless a git of the agent, at work or killed, left a
         # lock: then it shows old changes.
-        _enclosed(tree).without_programs().steps(*moved, step("reset", "--quiet", expect=ANY_CODE))
-    _fetch(tree, [f"+{work.commit}:{tree.work_ref}"], tree.work_ref)
-    return work
+        at_head = [
+            step("update-ref", "-m", message, "HEAD", -3, -4),
+            step("read-tree", "--reset", -4, expect=ANY_CODE),
+        ]
+    named = [f":(top,literal){path}" for path in tree.local_files]
+    found = step("rev-list", "--max-count=1", tree.work_ref, f"^{tree.base}", "^HEAD", "--", *named)
+    sent, said = _exchange(
+        tree,
+        [*_commit_steps(tree, message), step("update-ref", WORK, -2), *at_head],
+        f"+{WORK}:{tree.work_ref}",
+        [*then, *([found] if named else [])],
+        date="" if moves else NO_DATE,
+    )
+    if named and (commit := said.pop().line):
+        raise GitFailed(
+            f"its commit {commit[:12]} has local files ({names_in_words(list(tree.local_files))}), which are no "
+            "work; take them out of its commits, and out of what its .gitignore allows"
+        )
+    return CommittedWork(*(each.line for each in sent[5:8])), said
 
 
-def _fetch(tree: Tree, what: Sequence[str], ref: str) -> str:
-    """Let the origin fetch commits or refs of a worktree from a `git upload-pack` in that worktree's sandbox; return
-    the commit that the origin's `ref` has then. Raises GitFailed.
+def _exchange(
+    tree: Tree, steps: Sequence[Step], what: str, then: Sequence[Step], date: str = ""
+) -> tuple[list[GitResult], list[GitResult]]:
+    """Call git in a worktree, let its origin fetch refs from a `git upload-pack` in the same sandbox, and then call git
+    there. Return what both said. Raises GitFailed.
 
     Every object is checked, and that everything exists that the commits refer to.
     """
-    git = _enclosed(tree)
-    sends = replace(
-        git,
-        reading=(tree.path, *tree.borrowed),
-        writing=(),
-        config={**git.config, "uploadpack.allowAnySHA1InWant": "true"},
-    )
+    clone, origin = _apart(tree, date=date), tree.source.beside(format_of(tree.base))
     config = {**NEUTRAL, "fetch.fsckObjects": "true", "fetch.unpackLimit": "1", "protocol.fd.allow": "always"}
-    takes = replace(tree.source.writing(), config=config, largest_file=PACK_BYTES, protocols="fd")
-    with sends.serving(("git", "upload-pack", "--strict", tree.git_dir)) as (reads, writes):
-        options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance")
+    origin = replace(origin, config=config, largest_file=PACK_BYTES, protocols="fd", seconds=2 * tree.source.seconds)
+    options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance")
+    (asked, writes), (reads, answers) = os.pipe(), os.pipe()
+    serves = step("upload-pack", "--strict", tree.git_dir, pipe=(asked, answers), expect=(*ANY_CODE, -signal.SIGPIPE))
+    fetches = step("fetch", *options, f"fd::{reads},{writes}", what)
+
+    def call(git: Git, ends: tuple[int, int], *steps: Step) -> list[GitResult]:
         try:
-            _, found = takes.steps(
-                step("fetch", *options, f"fd::{reads},{writes}", *what),
-                step("rev-parse", "--verify", f"{ref}^{{commit}}"),
-                fds=(reads, writes),
-            )
-            return found.line
+            return git.steps(*steps, fds=ends)
+        finally:
+            os.close(ends[0])
+            os.close(ends[1])
+
+    with ThreadPoolExecutor(1) as beside:
+        sent = beside.submit(call, clone, (asked, answers), *steps, serves)
+        try:
+            said = call(origin, (reads, writes), fetches, *then)
         except GitFailed as error:
+            sent.result()  # why it sent nothing comes first
             _remove_halves(tree.source)
             if "index-pack" in str(error) and "fsck" not in str(error):
                 raise GitFailed(f"what it changed is over {PACK_BYTES} bytes, packed, or not whole") from None
             raise
+    return sent.result(), said[1:]
 
 
 def _remove_halves(origin: Origin) -> None:
@@ -508,60 +523,85 @@ def _remove_halves(origin: Origin) -> None:
                     foreign_files.unlink(name, packs)
 
 
-class MergeForecast(NamedTuple):
-    """What the target of a worktree will be: `content`, compared with the commit `since`. What cannot be merged is
-    compared since the two parted."""
+class Merge(NamedTuple):
+    """The merge of some work into a target, that no commit has yet.
 
-    state: str
+    It makes `content`, and is compared with the commit `since`. What cannot be merged is compared since the two parted.
+    """
+
+    state: str  # merged, conflict, or rewritten: the target no longer has the commit where the work began
+    work: str
+    target: str
     since: str
     content: str
-    target: str = ""
-    conflicts: Sequence[str] = ()
+    conflicts: Sequence[str] = ()  # files, whose names may hold surrogates
+    made: str = ""  # git's id of the content that a merge with conflicts makes
+    is_change: bool = True
 
 
-def _outcome(tree: Tree, commit: str) -> MergeForecast:
-    """Merge a commit in the origin onto its target, outside of every work tree. Raises GitFailed."""
-    git = tree.source.reading()
-    head, follows = git.steps(
-        step("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}"),
-        step("merge-base", "--is-ancestor", tree.base, 0, expect=(0, 1)),
-    )
-    target, state, conflicts = head.line, "rewritten", list[str]()
+def merge_steps(origin: Origin, base: str, work: str, target: str) -> list[Step]:
+    """Return the steps that merge some work onto a target, outside of every work tree; `merge_of` reads what they say.
+    git runs no driver of a configuration."""
+    return [
+        step("rev-parse", "--verify", "--end-of-options", f"{work}^{{commit}}"),
+        step("rev-parse", "--verify", "--end-of-options", f"{target}^{{commit}}"),
+        step("merge-base", "--is-ancestor", base, -1, expect=(0, 1)),
+        step("--work-tree", origin.top, *MERGE, -2, -3, expect=ANY_CODE, largest=RECORDS_BYTES, apart=True),
+        step("merge-base", -3, -4, expect=(0, 1)),
+        step(*TREE_OF, -4),
+        step(*TREE_OF, -6),
+    ]
+
+
+def merge_of(said: Sequence[GitResult]) -> Merge:
+    """Return the merge that `merge_steps` made. Raises GitFailed."""
+    work, target, follows, merged, parted, held, own = said
+    state, conflicts = "rewritten", list[str]()
     if follows.code == 0:
-        content, conflicts, _ = merged_tree(tree.source.git(), target, commit)
-        if not conflicts:
-            return MergeForecast("merged", target, content, target)
+        content, *conflicts = [os.fsdecode(name) for name in merged.output.split(b"\0") if name]
+        if not conflicts and merged.code == 0:
+            return Merge("merged", work.line, target.line, target.line, content, is_change=content != held.line)
+        if not conflicts or merged.cut:
+            raise GitFailed("git cannot merge it, and names no file in conflict")
         state = "conflict"
-    parted, own = git.steps(step("merge-base", target, commit, expect=(0, 1)), step("rev-parse", f"{commit}^{{tree}}"))
-    names = [_printable(name) for name in conflicts]
-    return MergeForecast(state, parted.line or tree.base, own.line, target, names)
+    made = content if conflicts else ""
+    return Merge(state, work.line, target.line, parted.line, own.line, sorted(set(conflicts)), made)
 
 
 def _facts(
-    tree: Tree, work: CommittedWork, outcome: MergeForecast, since: Sequence[str], unchanged: Sequence[str]
+    git: Git,
+    tree: Tree,
+    work: CommittedWork,
+    merge: Merge,
+    since: Sequence[str],
+    unchanged: Sequence[str],
+    others: Sequence[str] = (),
 ) -> Survey:
-    """Describe a change. Raises GitFailed.
+    """Describe a change; `others` are branches that may have its commits, too. Raises GitFailed.
 
     git reads the objects alone: a repository of ours has no configuration and no attributes of others, and a tree
     cannot hide its own lines from the diff and its numbers.
     """
-    objects = tree.borrowed
-    git = Git(objects[0], "", objects, apart=format_of(work.head), borrowed=objects, seconds=tree.source.seconds)
-    between, log = (outcome.since, outcome.content), ("log", "--no-show-signature", "-z")
+    between, log = (merge.since or tree.base, merge.content), ("log", "--no-show-signature", "-z")
+    own, apart = ("rev-list", f"--max-count={MOST_OWN}", f"^{merge.target}"), partial(step, apart=True)
     said = git.steps(
-        step("rev-list", "--count", work.head, *since),
-        step(*log, f"--max-count={MOST_SUBJECTS}", "--format=%s", work.head, *since, largest=SUBJECT_BYTES),
-        step(
+        apart("rev-list", "--count", work.head, *since),
+        apart(*log, f"--max-count={MOST_SUBJECTS}", "--format=%s", work.head, *since, largest=SUBJECT_BYTES),
+        apart(
             *(*log, f"--max-count={MOST_NAMING}", "--first-parent", "--fixed-strings", "--grep=msg_", "--format=%H %B"),
             *(work.head, *since),
             largest=TEXT_BYTES,
         ),
-        step(*DIFF, "--shortstat", *between),
-        step(*DIFF, "--raw", "--numstat", "-z", *between, largest=RECORDS_BYTES),
-        step(*DIFF, *between, largest=DIFF_BYTES),
-        *(step(*DIFF, "--quiet", *between, "--", f":(top,literal){path}", expect=(0, 1)) for path in unchanged),
+        apart(*DIFF, "--shortstat", *between),
+        apart(*DIFF, "--raw", "--numstat", "-z", *between, largest=RECORDS_BYTES),
+        apart(*DIFF, *between, largest=DIFF_BYTES),
+        *(apart(*DIFF, "--quiet", *between, "--", f":(top,literal){path}", expect=(0, 1)) for path in unchanged),
+        *(step(*own, each) for each in ((work.commit, *others) if others else ())),
     )
-    count, subjects, naming, stat, raw, diff, *touched = said
+    count, subjects, naming, stat, raw, diff = said[:6]
+    touched, listed = said[6 : 6 + len(unchanged)], said[6 + len(unchanged) :]
+    commits = [set(each.line.split()) for each in listed]
+    brought = [(len(commits[0] & each), ref) for each, ref in zip(commits[1:], others, strict=True)] if commits else []
     cut = raw.cut or diff.cut
     try:
         text, files = unified_diff.within_bounds(
@@ -570,14 +610,14 @@ def _facts(
     except unified_diff.Mismatch as error:
         raise GitFailed(str(error)) from None
     return Survey(
-        outcome.state,
+        merge.state,
         work.head,
         work.commit != work.head,
-        outcome.since,
-        outcome.content,
+        between[0],
+        merge.content,
         int(count.line),
-        sorted(set(outcome.conflicts)),
-        _brought(tree, work, outcome) if tree.origin != tree.path else [],
+        [_printable(name) for name in merge.conflicts],
+        [(number, ref.removeprefix("refs/heads/")) for number, ref in brought if number],
         [path for path, one in zip(unchanged, touched, strict=True) if one.code],
         _names(subjects.output),
         [(commit, text) for commit, _, text in (each.partition(" ") for each in _names(naming.output))],
@@ -588,21 +628,6 @@ def _facts(
         cut,
         work.commit,
     )
-
-
-def _brought(tree: Tree, work: CommittedWork, outcome: MergeForecast) -> list[tuple[int, str]]:
-    """Return how many commits of some work other agents' branches have, too. Raises GitFailed."""
-    git, own = tree.source.reading(), ("rev-list", f"--max-count={MOST_OWN}", f"^{outcome.target}")
-    listed = (f"--no-merged={outcome.target}", f"--count={MOST_OTHERS}", "--sort=-committerdate")
-    commits, named = git.steps(
-        step(*own, work.commit), step("for-each-ref", *listed, "--format=%(refname)", "refs/heads/nexus/")
-    )
-    others = [ref for ref in named.line.splitlines() if ref != f"refs/heads/{tree.branch}"]
-    if not commits.line or not others:
-        return []
-    brought = set(commits.line.split())
-    counts = [len(brought & set(each.line.split())) for each in git.steps(*(step(*own, ref) for ref in others))]
-    return [(count, ref.removeprefix("refs/heads/")) for count, ref in zip(counts, others, strict=True) if count]
 
 
 @dataclass(frozen=True)
@@ -621,21 +646,37 @@ class Unsaved(GitFailed):
         self.field, self.names = field, list(names)
 
 
-def _losses(tree: Tree, work: CommittedWork) -> Losses:
-    """Return what the removal of a worktree would take. Raises GitFailed."""
-    target = tree.source.head()
-    log = ("log", f"--max-count={MOST_COMMITS}", "--no-show-signature", "--format=%h %s", "-z")
-    every = (f"--exclude={WORK}", f"--exclude={STASHES}/*", "--exclude=refs/stash", "--all", "HEAD")
-    names, commits, stashes, refs, ignored = _enclosed(tree).steps(
-        step(*DIFF, "--name-only", "-z", work.head, work.content),
-        step(*log, *every, "--not", target),
-        step("stash", "list", "-z", "--format=%h %s"),
-        step("for-each-ref", f"--count={MOST_REFS + 1}", "--format=%(refname)", "refs/heads", "refs/tags"),
+def _saved(tree: Tree, message: str) -> Losses:
+    """Let refs of the origin below `kept` have all that a worktree holds, and return what its removal would take of
+    that, and beside it. Raises GitFailed."""
+    kept = f"{DISCARDED}/{tree.name}"
+    steps = [
+        *_deletion(KEPT),  # of an earlier try
+        *_commit_steps(tree, message),
+        step("update-ref", f"{KEPT}/work", -2),
+        step("update-ref", f"{KEPT}/head", -4),
+        step("stash", "list", f"--max-count={MOST_REFS}", f"--format=update {KEPT}/nexus/stash/%H %H"),
+        step("update-ref", "--stdin", input=-1),
+        step(
+            *("for-each-ref", f"--count={MOST_REFS + 1}", "refs/heads", "refs/tags"),
+            f"--format=update {KEPT}/%(refname:lstrip=1) %(objectname)",
+        ),
+        step("update-ref", "--stdin", input=-1),
         step("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"),
-    )
-    changes = [*_raw_names(names), *(f"commit {each}" for each in (*_raw_names(commits), *_raw_names(stashes)))]
-    bounds, lost = Bounds(MOST_ENTRIES), list[str]()
-    kept = Path(tree.source.common, "lfs", "objects")
+    ]
+    log = ("log", f"--max-count={MOST_COMMITS}", "--no-show-signature", "--format=%h %s", "-z")
+    each_once = (f"--exclude={kept}/work", f"--exclude={kept}/nexus/stash/*", f"--glob={kept}/*")
+    then = [
+        *_directory_steps(tree, tree.kept_ref),
+        step(*DIFF, "--name-only", "-z", f"{kept}/head", tree.kept_ref),
+        step(*log, *each_once, "--not", "HEAD"),
+        step("for-each-ref", "--format=%(objectname:short) %(contents:subject)", f"{kept}/nexus/stash"),
+    ]
+    [*_, refs, _, ignored, _], [*added, names, commits, stashes] = _exchange(tree, steps, f"+{KEPT}/*:{kept}/*", then)
+    _check_directories(*added)
+    listed = [*_raw_names(commits), *stashes.line.splitlines()]
+    changes, lost = [*_raw_names(names), *(f"commit {each}" for each in listed)], list[str]()
+    bounds, lfs = Bounds(MOST_ENTRIES), Path(tree.source.common, "lfs", "objects")
 
     def is_aside(path: str) -> bool:
         if path.startswith(".git/"):
@@ -648,7 +689,7 @@ def _losses(tree: Tree, work: CommittedWork) -> Losses:
     with foreign_files.directory(tree.path) as top:
         for path, _, entry in foreign_files.walk(top, bounds, is_aside):
             if path.startswith(LFS):
-                lost += [] if (kept / path.removeprefix(LFS)).is_file() else [f"the LFS object {entry.name}"]
+                lost += [] if (lfs / path.removeprefix(LFS)).is_file() else [f"the LFS object {entry.name}"]
             elif not path.startswith(".git/"):
                 is_aside(path)  # a file that leads to a repository
     lost += [f"{name}, which is ignored" for name in _raw_names(ignored) if _is_large(tree, name)]
@@ -657,6 +698,11 @@ def _losses(tree: Tree, work: CommittedWork) -> Losses:
     if len(refs.line.splitlines()) > MOST_REFS:
         lost.append(f"its branches and tags beside {MOST_REFS}")
     return Losses([_printable(name) for name in changes], [_printable(name) for name in lost])
+
+
+def _deletion(*below: str) -> tuple[Step, Step]:
+    """Return the steps that delete all refs that have these names, or are below them."""
+    return step("for-each-ref", "--format=delete %(refname)", *below), step("update-ref", "--stdin", input=-1)
 
 
 def _raw_names(said: GitResult) -> list[str]:
@@ -702,17 +748,18 @@ def removal(tree: Tree, message: str, *, changes_too: bool, lost_too: bool) -> I
     with _at_work(tree):
         _save_all(tree, message, changes_too, lost_too)
         yield
-        _remove(tree)
+        remove(tree)
 
 
 def finish_removal(tree: Tree) -> None:
     """Remove what a removal, and a kill in the middle of one, has left, unless that is under way."""
     with _lock(tree.path) as is_free:
         if is_free():
-            _remove(tree)
+            remove(tree)
 
 
-def _remove(tree: Tree) -> None:
+def remove(tree: Tree) -> None:
+    """Remove a worktree and its branch, as far as that can be done now."""
     with suppress(GitFailed):  # what is left in the origin is refs
         _drop_branch(tree)
     with suppress(OSError):  # what cannot go is tried again
@@ -721,37 +768,23 @@ def _remove(tree: Tree) -> None:
 
 def _save_all(tree: Tree, message: str, changes_too: bool, lost_too: bool) -> None:
     """Let refs of the origin keep a worktree's work. Raises Unsaved."""
+    stays = False
     try:
-        work = _committed(tree, message)
-        found = _losses(tree, work)
+        found = _saved(tree, message)
+        if found.changes and not changes_too:
+            raise Unsaved("it holds unmerged changes", "changes_too", found.changes)
+        if found.lost and not lost_too:
+            raise Unsaved("it holds what git cannot keep", "lost_too", found.lost)
+        stays = bool(found.changes)
+    except Unsaved:
+        raise
     except (GitFailed, OSError) as error:
-        if lost_too:
-            return
-        raise Unsaved(f"its content cannot be read ({error}), so nothing of it can be kept", "lost_too") from None
-    if found.changes and not changes_too:
-        raise Unsaved("it holds unmerged changes", "changes_too", found.changes)
-    if found.lost and not lost_too:
-        raise Unsaved("it holds what git cannot keep", "lost_too", found.lost)
-    if found.changes:
-        try:
-            _save(tree, work)
-        except GitFailed as error:
-            if not lost_too:
-                raise Unsaved(f"its changes cannot be kept ({error})", "lost_too", found.changes) from None
-
-
-def _save(tree: Tree, work: CommittedWork) -> None:
-    """Fetch all branches, tags and stashes of a worktree, and what is uncommitted, to refs of their own. Raises
-    GitFailed."""
-    git, kept = _enclosed(tree), f"{DISCARDED}/{tree.name}"
-    stashes = git.run("stash", "list", f"--max-count={MOST_REFS}", "--format=%H").line.splitlines()
-    refs = {WORK: work.commit, **{f"{STASHES}/{number}": commit for number, commit in enumerate(stashes)}}
-    git.steps(step("update-ref", "--stdin", input="".join(f"update {ref} {to}\n" for ref, to in refs.items()).encode()))
-    what = [
-        f"+{WORK}:{tree.kept_ref}",
-        *(f"+refs/{kind}/*:{kept}/{kind}/*" for kind in ("heads", "tags", "nexus/stash")),
-    ]
-    _check_directories(tree, _fetch(tree, what, tree.kept_ref))
+        if not lost_too:
+            raise Unsaved(f"its content cannot be read or kept ({error})", "lost_too") from None
+    finally:
+        if not stays:
+            with suppress(GitFailed, OSError):
+                tree.source.git().steps(*_deletion(f"{DISCARDED}/{tree.name}"))
 
 
 def _drop_branch(tree: Tree) -> None:
@@ -759,22 +792,26 @@ def _drop_branch(tree: Tree) -> None:
     checked out, or that has commits which nothing else has, stays. Raises GitFailed."""
     if not Path(tree.source.common).is_dir():
         return
+    branch, own = f"refs/heads/{tree.branch}", (tree.work_ref, tree.lane_ref)
     with alone(tree.source.common):
-        git, branch = tree.source.writing(), f"refs/heads/{tree.branch}"
-        git.steps(*(step("update-ref", "-d", ref) for ref in (tree.base_ref, tree.work_ref)))
-        tip = git.commit_of(branch)
-        if tip and not git.line("for-each-ref", "--format=%(worktreepath)", branch):
-            others = git.line("for-each-ref", "--count=2", "--contains", tip, "--format=%(refname)").split("\n")
-            if len(others) > 1:
-                git.run("update-ref", "-d", branch, tip)
+        git = tree.source.git()
+        about, others = git.steps(
+            step("for-each-ref", "--format=%(objectname) %(worktreepath)", branch),
+            step("for-each-ref", "--count=4", "--contains", branch, "--format=%(refname)", expect=ANY_CODE),
+        )
+        tip, _, place = about.line.partition(" ")
+        deleted = [f"delete {ref}\n" for ref in (tree.base_ref, *own)]
+        if tip and not place and set(others.line.splitlines()) - {branch, *own}:
+            deleted.append(f"delete {branch} {tip}\n")
+        git.steps(step("update-ref", "--stdin", input="".join(deleted).encode()))
 
 
 def keep(tree: Tree, message: str) -> str:
     """Commit uncommitted changes, move the worktree's branch in its origin to that commit, and return it. Raises
     GitFailed."""
     with _at_work(tree):
-        work = _fetched(tree, message, moves=True)
-        if why := _branch_moved(tree, work.commit, message):
+        work, said = _fetched(tree, message, *_branch_steps(tree), moves=True)
+        if why := _branch_moved(tree, work.commit, message, said):
             raise GitFailed(why)
     return work.commit
 
@@ -820,41 +857,25 @@ def _is_younger(lock: str) -> bool:
     return False
 
 
-class MergedTree(NamedTuple):
-    """A merge that no commit has yet: git's id of its content, the files in conflict, whose names may hold surrogates,
-    and whether it changes anything."""
-
-    content: str
-    conflicts: list[str]
-    is_change: bool
-
-
-def merged_tree(git: Git, onto: str, work: str) -> MergedTree:
-    """Merge a commit onto another, outside of every work tree. Raises GitFailed."""
-    said, held = git.steps(step(*MERGE, onto, work, expect=(0, 1)), step("rev-parse", f"{onto}^{{tree}}"))
-    content, *conflicts = [name.decode(errors="surrogateescape") for name in said.output.split(b"\0") if name]
-    if said.code and not conflicts:
-        raise GitFailed("git cannot merge it, and names no file in conflict")
-    return MergedTree(content, sorted(set(conflicts)), content != held.line)
-
-
-def commit_merge(origin: Origin, onto: str, work: str, content: str, message: str) -> str:
-    """Make the commit of a merge, and return it: as the operator where they allow that, with the signature that they
-    configured. What is merged into an agent's worktree is never theirs. Raises GitFailed."""
-    command = ("commit-tree", "-p", onto, "-p", work, "-m", message)
-    if origin.is_worktree or not _as_operator():
-        return origin.writing().line(*command, content)
-    try:
-        git = origin.as_operator(format_of(onto))
-        signs = git.line("config", "--type=bool", "--default=false", "commit.gpgSign") == "true"
-        made = git.steps(step(*command, *(["-S"] if signs else []), content), step("cat-file", "commit", 0))[1].output
-    except GitFailed as error:
-        said = " ".join(str(error).split())
-        raise GitFailed(
-            f"git cannot commit the merge as you ({said}); correct your own git configuration, or unlock your key "
-            "(`ssh-add`, or sign something in a terminal), and try again; or set `pool_commit_as` to nexus"
-        ) from None
-    return origin.writing().steps(step("hash-object", "-t", "commit", "-w", "--stdin", input=made))[0].line
+def commit_merge(origin: Origin, merge: Merge, message: str, ref: str = "") -> str:
+    """Make the commit of a merge, let a ref hold it, and return it: as the operator where they allow that, with the
+    signature that they configured. What is merged into an agent's worktree is never theirs. Raises GitFailed."""
+    command = ("commit-tree", "-p", merge.target, "-p", merge.work, "-m", message)
+    made = step(*command, merge.content)
+    if not origin.is_worktree and _as_operator():
+        try:
+            git = origin.as_operator(format_of(merge.target))
+            signs = git.line("config", "--type=bool", "--default=false", "commit.gpgSign") == "true"
+            signed = step(*command, *(["-S"] if signs else []), merge.content)
+            text = git.steps(signed, step("cat-file", "commit", -1))[1].output
+        except GitFailed as error:
+            said = " ".join(str(error).split())
+            raise GitFailed(
+                f"git cannot commit the merge as you ({said}); correct your own git configuration, or unlock your key "
+                "(`ssh-add`, or sign something in a terminal), and try again; or set `pool_commit_as` to nexus"
+            ) from None
+        made = step("hash-object", "-t", "commit", "-w", "--stdin", input=text)
+    return origin.git().steps(made, *([step("update-ref", ref, -1)] if ref else []))[0].line
 
 
 def _as_operator() -> bool:
@@ -866,14 +887,18 @@ def _address(origin: Origin, usual: str) -> str:
     return origin.operator.get("user.email", usual) if _as_operator() else usual
 
 
-def hand_in(tree: Tree, message: str, ref: str) -> str:
-    """Commit uncommitted changes, bring all commits of the worktree's HEAD to its origin under a ref, and return the
-    last one. Raises GitFailed."""
+def hand_in(tree: Tree, message: str) -> tuple[str, Merge]:
+    """Commit uncommitted changes, and bring all commits of the worktree's HEAD to its origin. Return the branch that
+    the origin is on, and the merge into that. Raises GitFailed."""
     with _at_work(tree):
-        work = _fetched(tree, message, moves=True)
-        _branch_moved(tree, work.commit, message)  # if it cannot move, the ref still has the commits
-        tree.source.writing().run("update-ref", ref, work.commit)
-    return work.commit
+        target = step("symbolic-ref", "--quiet", "HEAD", expect=(0, 1))
+        merges = merge_steps(tree.source, tree.base, tree.work_ref, "HEAD")
+        work, said = _fetched(tree, message, *_branch_steps(tree), target, *merges, moves=True)
+        *branch, into = said[: -len(merges)]
+        if not into.line.startswith("refs/heads/"):
+            raise GitFailed(f"{tree.origin} is on no branch; check out the branch to merge into")
+        _branch_moved(tree, work.commit, message, branch)  # if it cannot move, a ref still has the commits
+        return into.line.removeprefix("refs/heads/"), merge_of(said[-len(merges) :])
 
 
 @contextmanager
@@ -893,8 +918,8 @@ def scratch(origin: Origin, commit: str, name: str, files: LocalFiles) -> Iterat
 def outcome(tree: Tree, seen: Survey, name: str, files: LocalFiles) -> Iterator[Tree]:
     """Make a work tree of what the target of a worktree would be, as a survey found it, with local files, and remove it
     at the end. Raises GitFailed."""
-    git = tree.source.writing()
-    commit = git.line("commit-tree", "-p", seen.base, "-p", seen.work, "-m", f"Merge {tree.branch}", seen.content)
+    command = ("commit-tree", "-p", seen.base, "-p", seen.work, "-m", f"Merge {tree.branch}", seen.content)
+    commit = tree.source.git().line(*command)
     with scratch(tree.source, commit, name, files) as made:
         yield made
 
@@ -906,56 +931,53 @@ def clear_scratch(name: str) -> None:
             foreign_files.remove(str(left))
 
 
-def content_of(tree: Tree, commit: str) -> str:
-    """Return git's id of all that a commit in a worktree's origin holds. Raises GitFailed."""
-    return tree.source.writing().line("rev-parse", "--verify", f"{commit}^{{tree}}")
+def _branch_steps(tree: Tree) -> list[Step]:
+    """Return the steps in the origin that `_branch_moved` decides by."""
+    ref = f"refs/heads/{tree.branch}"
+    return [
+        *_directory_steps(tree, tree.work_ref),
+        step("for-each-ref", "--format=%(objectname) %(worktreepath)", ref),
+        step("merge-base", "--is-ancestor", ref, tree.work_ref, expect=(0, 1, 128)),  # 128: there is no such branch
+    ]
 
 
-def _branch_moved(tree: Tree, commit: str, message: str) -> str:
-    """Move a worktree's branch in its origin to a commit; return why it was not moved, if so. Raises GitFailed."""
-    _check_directories(tree, commit)
-    git, ref = tree.source.writing(), f"refs/heads/{tree.branch}"
+def _branch_moved(tree: Tree, commit: str, message: str, said: Sequence[GitResult]) -> str:
+    """Move a worktree's branch in its origin to its work; return why it was not moved, if so. Raises GitFailed."""
+    *added, about, follows = said
+    _check_directories(*added)
+    old, _, place = about.line.partition(" ")
+    steps, why = [step("update-ref", tree.lane_ref, commit)], ""
+    if place:
+        why = f"{tree.branch} is checked out at {place}"
+    elif old and follows.code:
+        why = f"{tree.branch} has commits there that the worktree does not have; rename or delete that branch first"
+    else:
+        moved = ("update-ref", "-m", message, f"refs/heads/{tree.branch}", commit, old or "0" * len(commit))
+        steps.append(step(*moved))
     with alone(tree.source.common):
-        about = git.line("for-each-ref", "--format=%(objectname) %(worktreepath)", ref)
-        old, _, place = about.partition(" ")
-        if place:
-            return f"{tree.branch} is checked out at {place}"
-        if old and git.run("merge-base", "--is-ancestor", old, commit, expect=(0, 1)).code:
-            return (
-                f"{tree.branch} has commits there that the worktree does not have; rename or delete that branch first"
-            )
-        git.run("update-ref", "-m", message, ref, commit, old or "0" * len(commit))
-    return ""
+        tree.source.git().steps(*steps)
+    return why
 
 
-def _check_directories(tree: Tree, commit: str) -> None:
+def _directory_steps(tree: Tree, ref: str) -> list[Step]:
+    """Return the steps in the origin that `_check_directories` decides by: what is new, and what is there."""
+    named, listed = [f":(glob)**/{name}" for name in REPOSITORY], ("diff-tree", "-r", "-t", "-z", "--no-renames")
+    return [
+        step(*listed, "--name-only", "--diff-filter=A", tree.base, ref, "--", *named, largest=RECORDS_BYTES),
+        step(*listed, "--name-only", EMPTY[format_of(tree.base)], ref, "--", *named, largest=RECORDS_BYTES),
+    ]
+
+
+def _check_directories(added: GitResult, there: GitResult) -> None:
     """Check that no new directory of a commit is a repository to git, which then runs what its configuration says for
     anybody who works there. Raises GitFailed."""
-    git = tree.source.reading()
-    said = git.run(*ADDED, tree.base, commit, largest=RECORDS_BYTES)
-    parts = [name.rpartition("/") for name in _raw_names(said)]
-    added = sorted({directory for directory, _, name in parts if directory and name in REPOSITORY})
-    if said.cut or len(added) > MOST_DIRECTORIES:
+    if added.cut or there.cut:
         raise GitFailed("it has too many new files to look at them all")
-    if not added:
-        return
-    listed = git.steps(*(step("ls-tree", "-z", "--name-only", commit, "--", f"{path}/") for path in added))
-    for path, one in zip(added, listed, strict=True):
-        head, objects, refs, common = (f"{path}/{name}" in _raw_names(one) for name in REPOSITORY)
+    names = set(_raw_names(there))
+    for path in sorted({name.rpartition("/")[0] for name in _raw_names(added)} - {""}):
+        head, objects, refs, common = (f"{path}/{name}" in names for name in REPOSITORY)
         if head and (common or (objects and refs)):
             raise GitFailed(f"it has a directory that git takes for a repository, {path!r}; rename its HEAD")
-
-
-def take_away(tree: Tree) -> None:
-    """Remove a worktree that nobody has used, and its branch. Raises GitFailed."""
-    with suppress(OSError):
-        foreign_files.remove(tree.path)
-    common = tree.source.common
-    if not Path(common).is_dir():
-        return
-    with alone(common):
-        for ref in (f"refs/heads/{tree.branch}", tree.base_ref):
-            tree.source.writing().run("update-ref", "-d", ref, tree.base, expect=(0, 1, 128))
 
 
 @contextmanager

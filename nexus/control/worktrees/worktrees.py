@@ -67,7 +67,7 @@ def create(actor: Actor, order: pool.Order, made: Callable[[pool.Order, pool.New
     except BaseException:
         with contextlib.suppress(GitFailed, DatabaseError):  # report the refusal; `nexus doctor` finds what is left
             if not PoolWorktree.objects.filter(path=tree.path).exists():  # else the failure came after the commit
-                trees.take_away(tree)  # nobody has used it
+                trees.remove(tree)  # nobody has used it
         raise
 
 
@@ -97,7 +97,7 @@ def _tree(order: pool.Order, cwd: str, parent: PoolAgent | None, actor: Actor) -
     owner = None if actor.agent is None else actor.agent.owner
     tree = trees.make(origin, path, name, owner, local_files_of(origin.top))
     if not Path(tree.in_worktree(cwd)).is_dir():
-        trees.take_away(tree)
+        trees.remove(tree)
         raise NothingToClone(f"{cwd} is not in the last commit, from which it is made")
     return tree
 
