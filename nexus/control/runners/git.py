@@ -103,6 +103,16 @@ class GitResult:
     def line(self) -> str:
         return self.output.decode(errors="replace").strip()
 
+    @property
+    def names(self) -> list[str]:
+        """What it said with `-z`, as the disk has it."""
+        return [name for name in os.fsdecode(self.output).split("\0") if name]
+
+
+def printable(name: str) -> str:
+    """Return a name, as the disk has it, so that it can be stored and shown."""
+    return os.fsencode(name).decode(errors="replace")
+
 
 class Step(NamedTuple):
     """One git command of several in the same sandbox.
@@ -172,8 +182,7 @@ class Git:
         said = self.run("config", "--list", "-z", expect=(0, 1))
         if said.cut:
             raise GitFailed("the repository's configuration is too large")
-        entries = (each.partition("\n") for each in os.fsdecode(said.output).split("\0") if each)
-        return {name: value for name, _, value in entries}
+        return {name: value for name, _, value in (each.partition("\n") for each in said.names)}
 
     def init(self, branch: str, format: str) -> None:
         """Make the repository, without anything of a template. Raises GitFailed."""
@@ -205,12 +214,12 @@ class Git:
         input = b"".join([json.dumps(todo).encode(), b"\n", *inputs])
         largest = sum(each.largest + git_steps.HEAD for each in steps)
         with tempfile.TemporaryDirectory(prefix="nexus-git-", ignore_cleanup_errors=True) as scratch:
-            ended, errors = _call(self.prepared(program, {}, scratch), input, largest, self.seconds or SECONDS, fds)
+            ended = _call(self.prepared(program, {}, scratch), input, largest, self.seconds or SECONDS, fds)
         rest, said = ended.output, list[GitResult]()
         for each in steps:
             head, _, rest = rest.partition(b"\n")
             if not head:
-                raise _failure(ended.code, errors)
+                raise _failure(ended.code, ended.errors.decode(errors="replace").strip())
             about = json.loads(head)
             if not about["cut"] and about["code"] not in each.expect:
                 raise _failure(about["code"], about["errors"])
@@ -253,11 +262,11 @@ class Git:
             env |= outward.variables()
         if self.as_operator:
             env = {name: value for name, value in env.items() if name not in UNREAD_CONFIG}
-            env |= login()
+            env |= {name: os.environ[name] for name in LOGIN if os.environ.get(name)}
         if self.apart:
             env["GIT_DIR"] = f"{scratch}/git"
         if self.borrowed:
-            env["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = alternates(self.borrowed)
+            env["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = ":".join(map(quoted, self.borrowed))
             env[git_steps.SHALLOW] = str(Path(self.borrowed[0]).with_name("shallow"))
         if self.objects:
             env["GIT_OBJECT_DIRECTORY"] = self.objects
@@ -287,18 +296,11 @@ class Git:
 
 def check_version() -> None:
     """Check that worktrees can be merged with this machine's git. Raises GitFailed."""
-    program = shutil.which("git") or "git"
-    found = foreign_files.status(program)
-    said = _version(program, 0 if found is None else found.st_mtime_ns)
+    asked = Prepared(("git", "version"), processes.NEUTRAL, processes.environment(LC_ALL="C"), sandboxed=False)
+    said = _call(asked, b"", LARGEST, SECONDS, ()).output.decode(errors="replace").strip()
     number = VERSION.match(said)
     if number and tuple(map(int, number.groups())) < OLDEST:
         raise GitFailed(f"{said} is too old: worktrees of agents need git {'.'.join(map(str, OLDEST))} or newer")
-
-
-@lru_cache(maxsize=4)
-def _version(program: str, _changed: int) -> str:
-    asked = Prepared((program, "version"), processes.NEUTRAL, processes.environment(LC_ALL="C"), sandboxed=False)
-    return _call(asked, b"", LARGEST, SECONDS, ())[0].line
 
 
 def format_of(commit: str) -> str:
@@ -340,11 +342,6 @@ def _read(_home: str, _changed: tuple[int, ...], _period: int, git_dir: str) -> 
     return {name: value if has_value else "true" for name, has_value, value in entries}
 
 
-def login() -> Mapping[str, str]:
-    """Return the variables with which git logs in, and signs, as the operator."""
-    return {name: os.environ[name] for name in LOGIN if os.environ.get(name)}
-
-
 def login_files() -> tuple[str, ...]:
     """Return the operator's files that git reads to log in, whether or not they exist."""
     home = Path.home()
@@ -358,22 +355,17 @@ def _failure(code: int, errors: str) -> GitFailed:
     return GitFailed(said or f"git ended with exit code {code}")
 
 
-def alternates(paths: Sequence[str]) -> str:
-    """Return directories in the form of GIT_ALTERNATE_OBJECT_DIRECTORIES."""
-    return ":".join(quoted(path) for path in paths)
-
-
 def quoted(path: str) -> str:
     """Return a path as git reads it in lists of object directories."""
     escaped = path.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
 
-def _call(prepared: Prepared, input: bytes, largest: int, seconds: float, fds: Sequence[int]) -> tuple[GitResult, str]:
-    """Run a command and return its result and its stderr. Raises GitFailed."""
+def _call(prepared: Prepared, input: bytes, largest: int, seconds: float, fds: Sequence[int]) -> processes.Finished:
+    """Run a command to its end. Raises GitFailed."""
     command, cwd, env, sandboxed = prepared
     try:
-        done = processes.run(
+        return processes.run(
             command, cwd=cwd, env=env, input=input, seconds=seconds, largest=largest, sandboxed=sandboxed, fds=fds
         )
     except TimeoutError:
@@ -382,7 +374,6 @@ def _call(prepared: Prepared, input: bytes, largest: int, seconds: float, fds: S
         if not Path(cwd).is_dir():
             raise GitFailed(f"there is no directory {cwd}") from None
         raise GitFailed(f"git could not be started: {error.strerror}") from None
-    return GitResult(done.code, done.output, done.cut), done.errors.decode(errors="replace").strip()
 
 
 class NothingToClone(GitFailed):
@@ -507,15 +498,10 @@ def origin_of(directory: str, *, is_shown: bool = True) -> Origin:
     raise NoRepository(f"{directory} is in no git repository")
 
 
-def git_directory(path: Path) -> str:
-    """Return the real path that a `.git` file leads to."""
-    return os.path.realpath(path.parent / first_line(path).removeprefix("gitdir:").strip())
-
-
 def _linked(path: Path, is_shown: bool) -> tuple[str, str]:
     """Return the git directory that a `.git` file leads to, and the one that all its work trees share. Raises
     GitFailed."""
-    git_dir = git_directory(path)
+    git_dir = os.path.realpath(path.parent / first_line(path).removeprefix("gitdir:").strip())
     above = Path(git_dir).parent
     back = first_line(Path(git_dir, "gitdir"))
     if above.name == "worktrees" and back and os.path.realpath(Path(git_dir, back)) == str(path):

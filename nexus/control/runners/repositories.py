@@ -22,13 +22,14 @@ from nexus.control.permissions import protected_paths, rules
 from nexus.control.permissions.rules import Permissions, within
 from nexus.control.runners import sandbox
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners.git import ANY_CODE, Git, GitFailed, GitResult, NoRepository, Origin, Step, origin_of, step
+from nexus.control.runners.git import ANY_CODE, Git, GitFailed, NoRepository, Origin, Step, origin_of, step
 from nexus.core.processes import NEUTRAL, environment, run
 
 LOOK_SECONDS = 30  # time limit of a search below an agent's write paths
 FOUND_BYTES = 4_000_000  # of their paths
 MOST_FIXED = 1_000  # of repositories and files
 DOT_GIT, HEAD, COMMON = ".git", "HEAD", "commondir"
+PARTS = (HEAD, COMMON, "objects", "refs")  # by which git takes a directory for a repository
 KEPT_SECONDS = 10  # a result is reused for the next commands of a turn
 CONFIG_BYTES, INDEX_BYTES = 2_000_000, 64_000_000
 MODULE = "160000 "  # how git lists a submodule
@@ -102,7 +103,7 @@ def search(roots: Sequence[str], seconds: float) -> SearchResult:
     seconds.
     """
     home = re.sub(r"([\\*?\[\]])", r"\\\1", protected_paths.home())
-    wanted = ["-iname", DOT_GIT, "-prune", "-o", "-name", HEAD, "-o", "-name", COMMON]
+    wanted = ["-iname", DOT_GIT, "-prune", *(word for name in PARTS for word in ("-o", "-name", name))]
     closed = ["-type", "d", "-user", str(os.geteuid()), "!", "-perm", "-500"]
     line = ["find", "-P", *roots, "-path", home, "-prune", "-o", "(", *wanted, "-o", *closed, ")", "-print0"]
     try:
@@ -114,50 +115,25 @@ def search(roots: Sequence[str], seconds: float) -> SearchResult:
         ) from None
     except OSError as error:
         raise RunnerFailed(f"its write paths cannot be searched for repositories: find: {error.strerror}") from None
-    found = SearchResult(set(), [], said.cut)
-    for path in os.fsdecode(said.output).split("\0")[:-1]:  # after the last NUL there is nothing, or half a path
-        _add(path, found)
-    return found
+    paths = os.fsdecode(said.output).split("\0")[:-1]  # after the last NUL there is nothing, or half a path
+    there = {path: status for path in paths if (status := _mode(path)) is not None}
+    closed = [path for path, mode in there.items() if stat.S_ISDIR(mode) and mode & 0o500 != 0o500]
+    parts = {(PurePath(path).parent, PurePath(path).name) for path in there}
+    bare = {str(above) for above, name in parts if name == HEAD and _is_repository(above, parts)}
+    return SearchResult({path for path in there if PurePath(path).name.lower() == DOT_GIT} | bare, closed, said.cut)
 
 
-def _add(path: str, found: SearchResult) -> None:
-    parent, name = os.path.split(path)
-    status = _status(path)
-    if status is None:
-        return
-    if name.lower() == DOT_GIT:
-        found.repositories.add(path)
-    elif stat.S_ISDIR(status.st_mode) and status.st_mode & 0o500 != 0o500:
-        found.closed.append(path)
-    elif parent not in found.repositories and _is_repository(parent) and _status(parent) is not None:
-        found.repositories.add(parent)
+def _is_repository(directory: PurePath, parts: set[tuple[PurePath, str]]) -> bool:
+    """Return whether git takes a directory with a HEAD for a repository."""
+    return (directory, COMMON) in parts or {(directory, "objects"), (directory, "refs")} <= parts
 
 
-def _is_repository(directory: str) -> bool:
-    """Return whether git takes a directory with a HEAD or a commondir for a repository."""
-    with suppress(OSError):
-        at = sandbox.reached(directory)
-        try:
-            has = {name for name in (HEAD, COMMON, "objects", "refs") if _has(at, name)}
-        finally:
-            os.close(at)
-        return HEAD in has and (COMMON in has or has >= {"objects", "refs"})
-    return False
-
-
-def _has(directory: int, name: str) -> bool:
-    with suppress(FileNotFoundError):
-        os.stat(name, dir_fd=directory, follow_symlinks=False)
-        return True
-    return False
-
-
-def _status(path: str) -> os.stat_result | None:
-    """Return the status of what is at a path, without following links; None if nothing is there."""
+def _mode(path: str) -> int | None:
+    """Return the mode of what is at a path, without following links; None if nothing is there."""
     with suppress(OSError):
         at = sandbox.reached(path)
         try:
-            return os.fstat(at)
+            return os.fstat(at).st_mode
         finally:
             os.close(at)
     return None
@@ -233,18 +209,14 @@ def _configured(root: str, nested: Iterable[str], found: Fixed) -> None:
     if any(each.cut for each in said):
         raise RunnerFailed(f"the configuration of the repositories at and below {root} is too large")
     for origin, configured, staged in zip(origins.values(), said[::2], said[1::2], strict=True):
-        for entry in _entries(configured):
+        for entry in configured.names:
             key, _, value = entry.partition("\n")
             found.paths |= _led_to(key, value, origin, root)
-        for line in _entries(staged):
+        for line in staged.names:
             below = os.path.join(origin.top, line.partition("\t")[2])
             is_module = line.startswith(MODULE) and within(below, (root,)) and below != root
             if is_module and not os.path.lexists(os.path.join(below, ".git")):
                 found.paths.add(below)
-
-
-def _entries(said: GitResult) -> list[str]:
-    return [entry for entry in os.fsdecode(said.output).split("\0") if entry]
 
 
 def _led_to(key: str, value: str, origin: Origin, root: str) -> set[str]:
