@@ -11,16 +11,13 @@ import threading
 import time
 import zlib
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from nexus.control.models import MergeState, PoolAgent, PoolWorktree
-from nexus.control.permissions.members import Actor
 from nexus.control.runners import processes, sandbox
-from nexus.control.runners.git import origin_of
 from nexus.control.runners_file import Acp
 from nexus.control.worktrees import trees, worktrees
 from tests.control.test_worktrees import does, made, merged, pool, repository
@@ -407,46 +404,13 @@ def test_more_than_is_taken_in_is_refused(made: Path, repository: Path, monkeypa
 
 def test_one_call_at_a_time_is_at_work_on_a_tree(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = next(iter(PoolWorktree.objects.all()))
-    with ExitStack() as other, monkeypatch.context() as patched:
-        assert other.enter_context(trees._lock(tree.path))()
+    with trees.lock(tree.path) as other, monkeypatch.context() as patched:
         patched.setattr(trees, "time", SimpleNamespace(monotonic=time.monotonic, sleep=lambda _: other.close()))
         assert does("pool_worktree_diff", agent_id="smith")["ok"], "it waits for one that ends soon"
     monkeypatch.setattr(trees, "PATIENCE_SECONDS", 0)
-    with trees._lock(tree.path) as is_free:
-        assert is_free()
+    with trees.lock(tree.path):
         error = does("pool_worktree_diff", agent_id="smith")["error"]
     assert error["code"] == "WORKTREE_REFUSED" and "call again" in error["message"]
-    assert does("pool_worktree_diff", agent_id="smith")["ok"]
-
-
-def test_repositories_that_make_git_take_long_leave_room_for_others_and_for_operators(
-    made: Path, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trees, "TIME_LIMIT_SECONDS", 0)
-    others = [
-        trees.make(origin_of(str(repository)), str(tmp_path / f"tree{n}"), "other", owner)
-        for n, owner in enumerate(["one", "one", "one", "two", "three", None])
-    ]
-    one, again, third, two, three, operators = map(trees._at_work, others)
-    row = PoolWorktree.objects.get()
-    with ExitStack() as held:
-        held.enter_context(one)
-        held.enter_context(again)
-        with pytest.raises(trees.Busy):
-            held.enter_context(third)
-        held.enter_context(two)
-        with pytest.raises(trees.Busy):
-            held.enter_context(three)
-        with pytest.raises(trees.Busy):
-            trees.survey(worktrees.own(row))
-        for answer in (
-            does("pool_worktree_diff", agent_id="smith"),
-            does("pool_create_agent", agent_id="new", cwd=str(repository), worktree=True),
-        ):
-            assert answer["ok"], "an operator's"
-        held.enter_context(operators)
-        answer = does("pool_worktree_diff", agent_id="smith")
-        assert answer["error"]["code"] == "WORKTREE_REFUSED" and "call again" in answer["error"]["message"]
     assert does("pool_worktree_diff", agent_id="smith")["ok"]
 
 
@@ -479,6 +443,18 @@ def test_what_a_clone_becomes_during_the_fetch_is_not_taken(
     assert git(repository, "for-each-ref") == before
 
 
+def test_another_commit_than_was_made_is_not_taken(
+    made: Path, repository: Path, at_fetch: Callable[[str], None]
+) -> None:
+    base = git(repository, "rev-parse", "HEAD")
+    (made / "notes.txt").write_text("mine\n")
+    at_fetch(f"git -C {made} update-ref refs/nexus/work {base}")
+    for operation in ("diff", "queue", "keep"):
+        error = does(f"pool_worktree_{operation}", agent_id="smith")["error"]
+        assert error["code"] == "WORKTREE_REFUSED" and "changed while it was fetched" in error["message"]
+    assert git(repository, "rev-parse", "nexus/smith") == base
+
+
 def test_a_fetch_that_never_ends_holds_up_no_other_worktree(
     made: Path, repository: Path, tmp_path: Path, at_fetch: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -494,16 +470,6 @@ def test_a_fetch_that_never_ends_holds_up_no_other_worktree(
     with pipe.open("w"):  # once it is read there
         assert does("pool_worktree_keep", agent_id="other")["ok"] and looking.is_alive()
     looking.join()
-
-
-def test_the_calls_of_agents_below_one_count_as_its_own(made: Path) -> None:
-    assert does("pool_create_agent", agent_id="lead", cwd="/", preset="trusted")["ok"]
-    smith, lead = PoolAgent.objects.get(agent_id="smith"), PoolAgent.objects.get(agent_id="lead")
-    PoolAgent.objects.filter(pk=smith.pk).update(parent=lead)
-    smith.refresh_from_db()
-    row = PoolWorktree.objects.select_related("agent").get()
-    assert worktrees.own(row).owner == lead.pk == worktrees.own(row, Actor("smith", smith)).owner
-    assert worktrees.own(row, Actor("ada")).owner is None
 
 
 def test_a_tree_with_more_than_git_can_read_in_time_is_refused_at_once(made: Path) -> None:

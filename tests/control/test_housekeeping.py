@@ -106,8 +106,7 @@ def test_what_a_discard_left_goes_unless_it_is_under_way(home: Path, db: None, n
         nested(path, 5)
         about = {"path": str(path), "borrowed": ["/gone/objects"], "state": state, "created_at": now()}
         PoolWorktree.objects.create(worktree_id=name, agent=create(name), **gone, **about)
-    with trees._lock(str(worktrees / "under-way")) as is_free:
-        assert is_free()
+    with trees.lock(str(worktrees / "under-way")):
         maintenance.clear()
     assert sorted(each.name for each in worktrees.iterdir()) == [trees.LOCKS, "kept", "under-way"]
 

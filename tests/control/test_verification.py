@@ -107,7 +107,7 @@ def test_it_waits_while_another_call_reads_the_work(call: Call, root: Path, subm
     )
     assert made["ok"], made
     handoff = submit("file:notes.txt", agent="smith")
-    with trees._at_work(worktrees.own(PoolWorktree.objects.get())):
+    with trees.at_work(worktrees.own(PoolWorktree.objects.get())):
         work_once(VERIFICATION)
     run = last_run(handoff)
     assert run["state"] == "waiting" and "another call is at work" in run["why"]

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -491,10 +490,7 @@ def test_it_gives_no_two_trees_one_branch(repository: Path, tmp_path: Path) -> N
 
 
 def test_agents_whose_work_is_handed_in_at_once_all_hand_it_in(repository: Path, tmp_path: Path) -> None:
-    made = [
-        replace(trees.make(origin_of(str(repository)), str(tmp_path / f"tree{n}"), "twin"), owner=f"agent-{n}")
-        for n in range(3)
-    ]
+    made = [trees.make(origin_of(str(repository)), str(tmp_path / f"tree{n}"), "twin") for n in range(3)]
     for tree in made:
         Path(tree.path, Path(tree.path).name).touch()
     handed_in = at_once([partial(trees.hand_in, tree, "Work") for tree in made])

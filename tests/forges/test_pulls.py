@@ -344,7 +344,7 @@ def test_work_that_another_call_reads_is_published_later(
     github: GitHub, submitted: Handoff, look: Look, project: str
 ) -> None:
     publish(submitted.pk)
-    with trees._at_work(worktrees.own(PoolWorktree.objects.get())):
+    with trees.at_work(worktrees.own(PoolWorktree.objects.get())):
         look()
     assert not github.pulls and ForgeIssue.objects.get().last_error is None
     again(look)

@@ -6,9 +6,6 @@ running entry; the next claim begins it anew. Each step reads where the branch i
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,7 +34,6 @@ from nexus.control.permissions.members import Actor
 from nexus.control.runners.git import GitFailed, Origin
 from nexus.control.worktrees import merging, trees, worktrees
 from nexus.control.worktrees.merging import BranchMoved, MergeConflict
-from nexus.control.worktrees.trees import FOLDER, LOCKS
 from nexus.control.worktrees.verification import NotNow, approved, check_sandbox, failures
 from nexus.control.worktrees.worktrees import refusal
 from nexus.core.background_work import BackgroundWork
@@ -71,7 +67,7 @@ def queue(
     if row.merges.open().exists():
         raise refusal("it waits in the merge lane already")
     try:
-        tree = worktrees.own(row, actor)
+        tree = worktrees.own(row)
         target, merge = trees.hand_in(tree, f"Work of {row.branch}")
         prepared = merging.committed(tree.source, target, merge, _subject(row), tree.lane_ref)
         if prepared.commit is None and not prepared.conflicts:
@@ -180,7 +176,9 @@ class Lane(BackgroundWork[Claimed, "MergeResult | None"]):
         repository, _, target = lane.rpartition("\n")
         if not Path(repository).is_dir():  # on another machine, or a disk that is not mounted
             return None
-        if (lock := _lock(lane)) is None:
+        try:
+            lock = trees.lock(f"lane {lane}")
+        except trees.Busy:
             return None
         moment = now()
         rows = WorktreeMerge.objects.open().filter(repository=repository, target=target)
@@ -231,19 +229,6 @@ LANE_WORK = Lane()
 
 def _holder() -> str:
     return f"{socket.gethostname()}:{CoreSettings.current().home}"
-
-
-def _lock(lane: str) -> IO[bytes] | None:
-    """Return the lock of a lane in this home; None while another process has it."""
-    locks = CoreSettings.current().home / FOLDER / LOCKS
-    locks.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = (locks / f"lane-{hashlib.sha256(os.fsencode(lane)).hexdigest()[:32]}").open("ab")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        return None
-    return lock
 
 
 def _merged(entry: WorktreeMerge) -> MergeResult:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from typing_extensions import TypedDict
 
-from nexus.control.runners.git import ANY_CODE, Git, GitFailed, Origin, format_of, step
+from nexus.control.runners.git import ANY_CODE, Git, GitFailed, Origin, format_of, printable, step
 from nexus.control.worktrees import trees
 from nexus.control.worktrees.trees import DIFF, Merge, alone, commit_merge, merge_of, merge_steps
 
@@ -101,7 +101,7 @@ def _conflicts(git: Git, merge: Merge) -> list[MergeConflict]:
         *(step("cat-file", "blob", f"{merge.made}:{name}", expect=(0, 128), largest=FILE_BYTES) for name in shown),
         *(step(*log, f"{merge.work}..{merge.target}", "--", f":(top,literal){name}") for name in shown),
     )
-    found = [MergeConflict(file=_text(name), hunk="", theirs=[]) for name in merge.conflicts]
+    found = [MergeConflict(file=printable(name), hunk="", theirs=[]) for name in merge.conflicts]
     for each, content, theirs in zip(found, said[: len(shown)], said[len(shown) :], strict=False):
         each["hunk"] = _hunks(content.output)[:HUNK_CHARACTERS]
         each["theirs"] = [line[:200] for line in theirs.line.splitlines()]
@@ -118,10 +118,6 @@ def _hunks(content: bytes) -> str:
             kept.append(line)
         inside = inside and not line.startswith(">>>>>>> ")
     return "\n".join(kept)
-
-
-def _text(name: str) -> str:
-    return name.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def fast_forward(origin: Origin, branch: str, onto: str, commit: str) -> None:

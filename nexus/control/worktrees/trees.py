@@ -15,10 +15,8 @@ import shlex
 import signal
 import stat
 import sys
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
@@ -26,7 +24,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from handoffs.checks import LocalFiles
 from nexus.control.config import ControlSettings
@@ -47,6 +45,7 @@ from nexus.control.runners.git import (
     format_of,
     operators_settings,
     origin_of,
+    printable,
     quoted,
     step,
 )
@@ -97,12 +96,7 @@ MOST_OTHERS = 100  # branches of other agents, the newest, that may have the sam
 MOST_OWN = 10_000  # commits that are compared with those of others
 MOST_BRANCHES = 100  # numbers that are tried for one name
 LOCK_SECONDS, PATIENCE_SECONDS, LOOK_SECONDS = 15, 5, 0.05  # to wait for a repository, a worktree, between two tries
-# Calls at work at once, so that repositories that make git take long leave room for others: of one agent with all
-# below it, of all agents, and with those of operators.
-SHARE, AT_ONCE, WITH_OPERATORS = 2, 3, 4
-TIME_LIMIT_SECONDS = 3  # to wait for room
 MOST_BYTES = 4 * 1024**3  # of the files of a worktree that changed, all of which git reads
-BUSY = "another call is at work on it; call again in a moment"
 # What a clone takes over from its origin's configuration, so that git there finds the same files and objects.
 TAKEN_OVER = ("core.sparsecheckout", "core.sparsecheckoutcone")
 REMOTE = re.compile(r"remote\..+\.url")  # by which submodules with relative addresses are found, too
@@ -128,7 +122,6 @@ class Tree:
     origin: str  # the work tree that it was made from, and merges into
     origin_git_dir: str
     borrowed: tuple[str, ...] = ()  # the object directories that it borrows from, its origin's first
-    owner: str | None = field(default="", compare=False)  # in whose share calls work on it; None: an operator's
     # The local files that it was made with, each with where it links to, or empty; and what it lacks of them.
     local_files: Mapping[str, str] = field(default_factory=dict, compare=False)
     lacks: str = field(default="", compare=False)
@@ -189,7 +182,7 @@ class Tree:
         )
 
 
-STORED = [field.name for field in fields(Tree) if field.name != "owner"]
+STORED = [field.name for field in fields(Tree)]
 
 
 @dataclass(frozen=True)
@@ -238,36 +231,30 @@ def names_in_words(names: Sequence[str]) -> str:
     return f"{', '.join(map(repr, names[:MOST_NAMED]))}{more}"
 
 
-def make(origin: Origin, path: str, wanted: str, owner: str | None = "", files: LocalFiles = NO_FILES) -> Tree:
+def make(origin: Origin, path: str, wanted: str, files: LocalFiles = NO_FILES) -> Tree:
     """Create a branch at the origin's commit, and a clone with it and these local files at `path`. Raises GitFailed and
     leaves nothing behind then."""
     check_version()
-    with _few(owner):
-        try:
-            base = origin.head()
-        except GitFailed as error:
-            if "no commit yet" in str(error):
-                raise NothingToClone(str(error)) from None
-            raise
-        try:
-            Path(path).mkdir(mode=0o700)  # first: what is there already is never removed
-        except OSError as error:
-            raise GitFailed(str(error)) from None
-        try:
-            with alone(origin.common):
-                branch = _new_branch(origin.git(), wanted, base)
-        except BaseException:
-            Path(path).rmdir()
-            raise
-        git_dir = os.path.join(path, ".git")
-        tree = Tree(path, git_dir, branch, base, origin.top, origin.git_dir, origin.objects, owner)
-        try:
-            with alone(origin.common):  # the base stays, although somebody deletes the branch and rewrites the history
-                origin.git().run("update-ref", tree.base_ref, base)
-            return _create(tree, base, files)
-        except (GitFailed, OSError) as error:
-            remove(tree)
-            raise GitFailed(str(error)) from None
+    try:
+        base = origin.head()
+    except GitFailed as error:
+        if "no commit yet" in str(error):
+            raise NothingToClone(str(error)) from None
+        raise
+    try:
+        Path(path).mkdir(mode=0o700)  # first: what is there already is never removed
+    except OSError as error:
+        raise GitFailed(str(error)) from None
+    tree = Tree(path, os.path.join(path, ".git"), "", base, origin.top, origin.git_dir, origin.objects)
+    try:
+        with alone(origin.common):
+            tree = replace(tree, branch=_new_branch(origin.git(), wanted, base))
+            # The base stays, although somebody deletes the branch and rewrites the history.
+            origin.git().run("update-ref", tree.base_ref, base)
+        return _create(tree, base, files)
+    except (GitFailed, OSError) as error:
+        remove(tree) if tree.branch else Path(path).rmdir()
+        raise GitFailed(str(error)) from None
 
 
 def _new_branch(git: Git, wanted: str, base: str) -> str:
@@ -339,16 +326,15 @@ def in_place(directory: str, since: datetime) -> Tree:
     git, head = origin.git(), origin.head()
     base = git.line("rev-list", "--max-count=1", "--first-parent", f"--before={int(since.timestamp())}", head)
     base = base or EMPTY[format_of(head)]
-    return Tree(origin.top, origin.git_dir, "", base, origin.top, origin.git_dir, origin.objects, owner=origin.top)
+    return Tree(origin.top, origin.git_dir, "", base, origin.top, origin.git_dir, origin.objects)
 
 
 def survey(tree: Tree, unchanged: Sequence[str] = ()) -> Survey:
     """Return what the merge of a worktree changes, or what changed in a project's directory since its base, and which
     of the paths `unchanged` are among that. Raises GitFailed."""
-    with _at_work(tree), TemporaryDirectory(prefix="nexus-git-", ignore_cleanup_errors=True) as made:
+    with at_work(tree), TemporaryDirectory(prefix="nexus-git-", ignore_cleanup_errors=True) as made:
         if tree.origin == tree.path:
-            head, commit, content = _apart(tree, made).steps(*_commit_steps(tree, "Facts"))[-3:]
-            work = CommittedWork(head.line, commit.line, content.line)
+            work = CommittedWork.of(_apart(tree, made).steps(*_commit_steps(tree, "Facts")))
             merge = Merge("merged", work.commit, "", tree.base, work.content)
             git = Git(made, "", tree.borrowed, (made,), apart=format_of(work.head), borrowed=(made, *tree.borrowed))
             since = [] if tree.base in EMPTY.values() else [f"^{tree.base}"]
@@ -374,19 +360,22 @@ class CommittedWork(NamedTuple):
     commit: str
     content: str
 
+    @classmethod
+    def of(cls, said: Sequence[GitResult]) -> CommittedWork:
+        """Return what the steps of `_commit_steps` said."""
+        return cls(said[0].line, said[5].line, said[6].line)
+
 
 def _commit_steps(tree: Tree, message: str) -> list[Step]:
-    """Return the steps that commit what a work tree holds, on no branch. The last three say what CommittedWork has."""
+    """Return the steps that commit what a work tree holds, on no branch."""
     at = ("--work-tree", tree.path)
     listed = (*at, "ls-files", "-z", "--others", "--modified", "--exclude-standard")
-    head = step("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}")
     return [
-        head,
+        step("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}"),
         step("update-ref", "HEAD", -1, apart=True),
         step(*listed, largest=RECORDS_BYTES, most_bytes=MOST_BYTES, apart=True),
         step(*at, "add", "--all", "--", ".", apart=True),
         step(*at, "commit", "--quiet", "--no-verify", "-m", message, expect=(0, 1), apart=True),  # 1: nothing is new
-        head,
         step("rev-parse", "--verify", "HEAD", apart=True),
         step("rev-parse", "--verify", "HEAD^{tree}", apart=True),
     ]
@@ -402,7 +391,6 @@ def _apart(tree: Tree, made: str = "", date: str = NO_DATE) -> Git:
         Path(config["core.excludesfile"]).write_bytes(_excluded(tree, seen))
     else:
         _check_own(tree)
-        config["uploadpack.allowAnySHA1InWant"] = "true"
     if stat.S_ISDIR(_mode(str(Path(tree.source.common if made else own, "lfs", "objects")))):
         # What git-lfs has fetched is no change, as long as the pointer in HEAD is of it.
         config["filter.lfs.clean"] = f"{shlex.join((sys.executable, '-I', '-S', lfs_pointer.__file__))} %f"
@@ -456,24 +444,27 @@ def _fetched(tree: Tree, message: str, *then: Step, moves: bool = False) -> tupl
         # Its index follows, also after a kill between the two, unless a git of the agent, at work or killed, left a
         # lock: then it shows old changes.
         at_head = [
-            step("update-ref", "-m", message, "HEAD", -3, -4),
+            step("update-ref", "-m", message, "HEAD", -3, -8),
             step("read-tree", "--reset", -4, expect=ANY_CODE),
         ]
     named = [f":(top,literal){path}" for path in tree.local_files]
     found = step("rev-list", "--max-count=1", tree.work_ref, f"^{tree.base}", "^HEAD", "--", *named)
-    sent, said = _exchange(
+    sent, [fetched, *said] = _exchange(
         tree,
         [*_commit_steps(tree, message), step("update-ref", WORK, -2), *at_head],
         f"+{WORK}:{tree.work_ref}",
-        [*then, *([found] if named else [])],
+        [step("rev-parse", tree.work_ref), *then, *([found] if named else [])],
         date="" if moves else NO_DATE,
     )
+    work = CommittedWork.of(sent)
+    if fetched.line != work.commit:
+        raise GitFailed("it changed while it was fetched; try again")
     if named and (commit := said.pop().line):
         raise GitFailed(
             f"its commit {commit[:12]} has local files ({names_in_words(list(tree.local_files))}), which are no "
             "work; take them out of its commits, and out of what its .gitignore allows"
         )
-    return CommittedWork(*(each.line for each in sent[5:8])), said
+    return work, said
 
 
 def _exchange(
@@ -616,11 +607,11 @@ def _facts(
         between[0],
         merge.content,
         int(count.line),
-        [_printable(name) for name in merge.conflicts],
+        [printable(name) for name in merge.conflicts],
         [(number, ref.removeprefix("refs/heads/")) for number, ref in brought if number],
         [path for path, one in zip(unchanged, touched, strict=True) if one.code],
-        _names(subjects.output),
-        [(commit, text) for commit, _, text in (each.partition(" ") for each in _names(naming.output))],
+        [printable(each) for each in subjects.names],
+        [(each[0], printable(each[2])) for each in (about.partition(" ") for about in naming.names)],
         stat.line,
         files,
         raw.cut,
@@ -628,14 +619,6 @@ def _facts(
         cut,
         work.commit,
     )
-
-
-@dataclass(frozen=True)
-class Losses:
-    """What the removal of a worktree would take: work that its target does not have, and what no ref can keep."""
-
-    changes: list[str]
-    lost: list[str]
 
 
 class Unsaved(GitFailed):
@@ -646,15 +629,15 @@ class Unsaved(GitFailed):
         self.field, self.names = field, list(names)
 
 
-def _saved(tree: Tree, message: str) -> Losses:
-    """Let refs of the origin below `kept` have all that a worktree holds, and return what its removal would take of
-    that, and beside it. Raises GitFailed."""
+def _saved(tree: Tree, message: str) -> tuple[list[str], list[str]]:
+    """Let refs of the origin have all that a worktree holds. Return what of that its target does not have, and what no
+    ref can keep. Raises GitFailed."""
     kept = f"{DISCARDED}/{tree.name}"
     steps = [
         *_deletion(KEPT),  # of an earlier try
         *_commit_steps(tree, message),
         step("update-ref", f"{KEPT}/work", -2),
-        step("update-ref", f"{KEPT}/head", -4),
+        step("update-ref", f"{KEPT}/head", -8),
         step("stash", "list", f"--max-count={MOST_REFS}", f"--format=update {KEPT}/nexus/stash/%H %H"),
         step("update-ref", "--stdin", input=-1),
         step(
@@ -674,8 +657,8 @@ def _saved(tree: Tree, message: str) -> Losses:
     ]
     [*_, refs, _, ignored, _], [*added, names, commits, stashes] = _exchange(tree, steps, f"+{KEPT}/*:{kept}/*", then)
     _check_directories(*added)
-    listed = [*_raw_names(commits), *stashes.line.splitlines()]
-    changes, lost = [*_raw_names(names), *(f"commit {each}" for each in listed)], list[str]()
+    listed = [*commits.names, *stashes.line.splitlines()]
+    changes, lost = [*names.names, *(f"commit {each}" for each in listed)], list[str]()
     bounds, lfs = Bounds(MOST_ENTRIES), Path(tree.source.common, "lfs", "objects")
 
     def is_aside(path: str) -> bool:
@@ -692,25 +675,17 @@ def _saved(tree: Tree, message: str) -> Losses:
                 lost += [] if (lfs / path.removeprefix(LFS)).is_file() else [f"the LFS object {entry.name}"]
             elif not path.startswith(".git/"):
                 is_aside(path)  # a file that leads to a repository
-    lost += [f"{name}, which is ignored" for name in _raw_names(ignored) if _is_large(tree, name)]
+    lost += [f"{name}, which is ignored" for name in ignored.names if _is_large(tree, name)]
     if names.cut or ignored.cut or bounds.missed or bounds.reached is not None:
         lost.append("more than can be listed")
     if len(refs.line.splitlines()) > MOST_REFS:
         lost.append(f"its branches and tags beside {MOST_REFS}")
-    return Losses([_printable(name) for name in changes], [_printable(name) for name in lost])
+    return [printable(name) for name in changes], [printable(name) for name in lost]
 
 
 def _deletion(*below: str) -> tuple[Step, Step]:
     """Return the steps that delete all refs that have these names, or are below them."""
     return step("for-each-ref", "--format=delete %(refname)", *below), step("update-ref", "--stdin", input=-1)
-
-
-def _raw_names(said: GitResult) -> list[str]:
-    return [name for name in os.fsdecode(said.output).split("\0") if name]
-
-
-def _printable(name: str) -> str:
-    return os.fsencode(name).decode(errors="replace")
 
 
 def _is_large(tree: Tree, name: str) -> bool:
@@ -745,7 +720,7 @@ def removal(tree: Tree, message: str, *, changes_too: bool, lost_too: bool) -> I
     Work that its target does not have goes with `changes_too` alone, and stays in the origin under `kept_ref`. What no
     ref can keep goes with `lost_too` alone. Raises Unsaved and GitFailed.
     """
-    with _at_work(tree):
+    with at_work(tree):
         _save_all(tree, message, changes_too, lost_too)
         yield
         remove(tree)
@@ -753,9 +728,8 @@ def removal(tree: Tree, message: str, *, changes_too: bool, lost_too: bool) -> I
 
 def finish_removal(tree: Tree) -> None:
     """Remove what a removal, and a kill in the middle of one, has left, unless that is under way."""
-    with _lock(tree.path) as is_free:
-        if is_free():
-            remove(tree)
+    with suppress(Busy), lock(tree.path):
+        remove(tree)
 
 
 def remove(tree: Tree) -> None:
@@ -770,12 +744,12 @@ def _save_all(tree: Tree, message: str, changes_too: bool, lost_too: bool) -> No
     """Let refs of the origin keep a worktree's work. Raises Unsaved."""
     stays = False
     try:
-        found = _saved(tree, message)
-        if found.changes and not changes_too:
-            raise Unsaved("it holds unmerged changes", "changes_too", found.changes)
-        if found.lost and not lost_too:
-            raise Unsaved("it holds what git cannot keep", "lost_too", found.lost)
-        stays = bool(found.changes)
+        changes, lost = _saved(tree, message)
+        if changes and not changes_too:
+            raise Unsaved("it holds unmerged changes", "changes_too", changes)
+        if lost and not lost_too:
+            raise Unsaved("it holds what git cannot keep", "lost_too", lost)
+        stays = bool(changes)
     except Unsaved:
         raise
     except (GitFailed, OSError) as error:
@@ -809,7 +783,7 @@ def _drop_branch(tree: Tree) -> None:
 def keep(tree: Tree, message: str) -> str:
     """Commit uncommitted changes, move the worktree's branch in its origin to that commit, and return it. Raises
     GitFailed."""
-    with _at_work(tree):
+    with at_work(tree):
         work, said = _fetched(tree, message, *_branch_steps(tree), moves=True)
         if why := _branch_moved(tree, work.commit, message, said):
             raise GitFailed(why)
@@ -890,7 +864,7 @@ def _address(origin: Origin, usual: str) -> str:
 def hand_in(tree: Tree, message: str) -> tuple[str, Merge]:
     """Commit uncommitted changes, and bring all commits of the worktree's HEAD to its origin. Return the branch that
     the origin is on, and the merge into that. Raises GitFailed."""
-    with _at_work(tree):
+    with at_work(tree):
         target = step("symbolic-ref", "--quiet", "HEAD", expect=(0, 1))
         merges = merge_steps(tree.source, tree.base, tree.work_ref, "HEAD")
         work, said = _fetched(tree, message, *_branch_steps(tree), target, *merges, moves=True)
@@ -973,88 +947,38 @@ def _check_directories(added: GitResult, there: GitResult) -> None:
     anybody who works there. Raises GitFailed."""
     if added.cut or there.cut:
         raise GitFailed("it has too many new files to look at them all")
-    names = set(_raw_names(there))
-    for path in sorted({name.rpartition("/")[0] for name in _raw_names(added)} - {""}):
+    names = set(there.names)
+    for path in sorted({name.rpartition("/")[0] for name in added.names} - {""}):
         head, objects, refs, common = (f"{path}/{name}" in names for name in REPOSITORY)
         if head and (common or (objects and refs)):
             raise GitFailed(f"it has a directory that git takes for a repository, {path!r}; rename its HEAD")
 
 
-@contextmanager
-def _at_work(tree: Tree) -> Iterator[None]:
-    """Allow one call at a time on a worktree, and few on all of them. The next call waits for a moment, as after a turn
-    the hub itself looks at it, and is refused then, so that it holds no thread for long.
-
-    Raises GitFailed.
-    """
-    with _lock(tree.path) as is_free:
-        _wait(is_free, PATIENCE_SECONDS, BUSY)
-        with _few(tree.owner):
-            yield
+def at_work(tree: Tree) -> IO[bytes]:
+    """Allow one call at a time on a worktree. The next call waits for a moment, as after a turn the hub itself looks at
+    it, and is refused then, so that it holds no thread for long. Raises Busy."""
+    return lock(tree.path, PATIENCE_SECONDS, "another call is at work on it; call again in a moment")
 
 
-_at_work_for: Counter[str | None] = Counter()  # calls, by owner
-_changed = threading.Condition()
-
-
-@contextmanager
-def _few(owner: str | None) -> Iterator[None]:
-    """Limit the calls at work at once, of an owner and of all. Raises Busy if there are too many."""
-
-    def has_room() -> bool:
-        total = _at_work_for.total()
-        return total < WITH_OPERATORS if owner is None else _at_work_for[owner] < SHARE and total < AT_ONCE
-
-    with _changed:
-        if not _changed.wait_for(has_room, TIME_LIMIT_SECONDS):
-            raise Busy("other calls are at work on other worktrees; call again in a moment")
-        _at_work_for[owner] += 1
-    try:
-        yield
-    finally:
-        with _changed:
-            _at_work_for[owner] -= 1
-            _changed.notify_all()
-
-
-@contextmanager
-def alone(repository: str) -> Iterator[None]:
+def alone(repository: str) -> IO[bytes]:
     """Allow one process of this home at a time to change a repository: if two merged at once, git would refuse one.
-    Raises GitFailed if the lock stays taken."""
-    with _lock(repository) as is_free:
-        _wait(is_free, LOCK_SECONDS, "another process keeps its repository locked")
-        yield
+    Raises Busy if the lock stays taken."""
+    return lock(repository, LOCK_SECONDS, "another process keeps its repository locked")
 
 
-def _wait(is_free: Callable[[], bool], seconds: float, why_not: str) -> None:
-    """Wait until a lock is taken. Raises Busy."""
-    deadline = time.monotonic() + seconds
-    while not is_free():
-        if time.monotonic() > deadline:
-            raise Busy(why_not)
-        time.sleep(LOOK_SECONDS)
-
-
-@contextmanager
-def _lock(path: str) -> Iterator[Callable[[], bool]]:
-    """Open a lock for a path, in the hub's own home. Yields a function that takes it and returns whether it could."""
+def lock(name: str, seconds: float = 0, why_not: str = "") -> IO[bytes]:
+    """Take a lock in the hub's own home, which is free when the file is closed. Raises Busy if it stays taken."""
     locks = Path(protected_paths.home(), FOLDER, LOCKS)
     locks.mkdir(mode=0o700, parents=True, exist_ok=True)
-    name = hashlib.sha256(os.fsencode(path)).hexdigest()[:32]
-    held = os.open(locks / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    def is_free() -> bool:
+    held = (locks / hashlib.sha256(os.fsencode(name)).hexdigest()[:32]).open("ab")
+    deadline = time.monotonic() + seconds
+    while True:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return False
-        return True
-
-    try:
-        yield is_free
-    finally:
-        os.close(held)
-
-
-def _names(output: bytes) -> list[str]:
-    return [name for name in output.decode(errors="replace").split("\0") if name]
+            if time.monotonic() >= deadline:
+                held.close()
+                raise Busy(why_not) from None
+            time.sleep(LOOK_SECONDS)
+        else:
+            return held

@@ -94,8 +94,7 @@ def _tree(order: pool.Order, cwd: str, parent: PoolAgent | None, actor: Actor) -
     if not name or name.endswith((".", ".lock")):
         name = secrets.token_hex(4)
     path = str(Path(os.path.realpath(home)) / f"{name}-{secrets.token_hex(4)}")
-    owner = None if actor.agent is None else actor.agent.owner
-    tree = trees.make(origin, path, name, owner, local_files_of(origin.top))
+    tree = trees.make(origin, path, name, local_files_of(origin.top))
     if not Path(tree.in_worktree(cwd)).is_dir():
         trees.remove(tree)
         raise NothingToClone(f"{cwd} is not in the last commit, from which it is made")
@@ -118,11 +117,7 @@ def get(actor: Actor, agent_id: str, worktree_id: str | None) -> PoolWorktree:
 
     Raises NOT_FOUND and NOT_PERMITTED.
     """
-    rows = PoolWorktree.objects.exclude(state=WorktreeState.DISCARDED).select_related("agent")
-    rows = rows.filter(agent__agent_id=agent_id)
-    if worktree_id is not None:
-        rows = rows.filter(pk=worktree_id)
-    row = rows.order_by("-created_at", "-worktree_id").first()
+    row = _latest(agent_id, worktree_id)
     if row is None:
         raise not_found("worktree of agent", agent_id[:200])
     check_authority(actor, row.agent, "look into the worktree of")
@@ -133,7 +128,7 @@ def compare(actor: Actor, agent_id: str, worktree_id: str | None = None) -> tupl
     """Return what the merge of an agent's worktree changes. Raises the errors of `get`, and WORKTREE_REFUSED."""
     row = get(actor, agent_id, worktree_id)
     try:
-        return row, trees.survey(own(row, actor))
+        return row, trees.survey(own(row))
     except GitFailed as error:
         raise refusal(str(error)) from None
 
@@ -149,7 +144,7 @@ def keep(actor: Actor, agent_id: str, worktree_id: str | None = None) -> PoolWor
     WORKTREE_REFUSED."""
     row = decided(actor, agent_id, worktree_id, "keep")
     try:
-        trees.keep(own(row, actor), f"Work of {row.agent.agent_id}, kept")
+        trees.keep(own(row), f"Work of {row.agent.agent_id}, kept")
     except GitFailed as error:
         raise refusal(str(error)) from None
     _settle(row, WorktreeState.KEPT, actor)
@@ -173,7 +168,7 @@ def discard(
     """
     row = decided(actor, agent_id, worktree_id, "discard")
     _check_unused(row, by_others=end is not None)
-    tree = own(row, actor)
+    tree = own(row)
     try:
         with trees.removal(tree, f"Discarded {row.branch}", changes_too=changes_too, lost_too=lost_too), write():
             if end is not None:
@@ -253,17 +248,21 @@ def emit(what: str, actor: Actor, row: PoolWorktree, moment: datetime, **payload
 
 def tree_of(agent_id: str) -> Tree | None:
     """Return the latest worktree of an agent that has or had this name; None if it has none."""
-    rows = PoolWorktree.objects.exclude(state=WorktreeState.DISCARDED).filter(agent__agent_id=agent_id)
-    row = rows.order_by("-created_at", "-worktree_id").first()
+    row = _latest(agent_id)
     return None if row is None else own(row)
 
 
-def own(row: PoolWorktree, actor: Actor | None = None) -> Tree:
-    """Return the worktree of a row, for calls in the share of an operator, or of its agent's family."""
+def _latest(agent_id: str, worktree_id: str | None = None) -> PoolWorktree | None:
+    rows = PoolWorktree.objects.exclude(state=WorktreeState.DISCARDED).select_related("agent")
+    rows = rows.filter(agent__agent_id=agent_id, **({} if worktree_id is None else {"pk": worktree_id}))
+    return rows.order_by("-created_at", "-worktree_id").first()
+
+
+def own(row: PoolWorktree) -> Tree:
+    """Return the worktree of a row."""
     tree = Tree(**{name: getattr(row, name) for name in trees.STORED})
-    owner = None if actor and actor.is_operator else row.agent.owner
     objects = str(Path(row.git_dir).parent.parent / "objects")  # of the repository that an old version linked it to
-    return replace(tree, borrowed=tuple(tree.borrowed) or (objects,), owner=owner)
+    return replace(tree, borrowed=tuple(tree.borrowed) or (objects,))
 
 
 def refusal(why: str, **details: object) -> NexusError:
