@@ -16,7 +16,6 @@ import pytest
 from nexus.control.review import reviews
 from nexus.control.runners.git import Origin
 from nexus.control.worktrees import merging, trees
-from nexus.control.worktrees.merging import Prepared
 from nexus.control.worktrees.trees import Merge, Survey, Tree
 from nexus.core.unified_diff import ChangedFile
 
@@ -86,9 +85,7 @@ def played_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedGit:
     git = PlayedGit(tmp_path / "bases")
     for name in ("make", "survey", "hand_in", "removal"):
         monkeypatch.setattr(trees, name, getattr(git, name))
-    monkeypatch.setattr(
-        merging, "committed", lambda origin, target, merge, *_: Prepared("onto", f"merge of {merge.work}")
-    )
+    monkeypatch.setattr(merging, "commit", lambda origin, target, merge, *_: f"merge of {merge.work}")
     return git
 
 

@@ -82,9 +82,8 @@ def merged(agent_id: str, caller: Caller = OPERATOR) -> WorktreeMerge:
 def merge(tree: trees.Tree) -> None:
     """Do what the merge lane does with a worktree, without a store; nothing if there is nothing to merge."""
     target, outcome = trees.hand_in(tree, "Work")
-    found = merging.committed(tree.source, target, outcome, "Merge it")
-    if found.commit is not None:
-        merging.fast_forward(tree.source, target, found.onto, found.commit)
+    if commit := merging.commit(tree.source, target, outcome, "Merge it"):
+        merging.fast_forward(tree.source, target, outcome.target, commit)
 
 
 @pytest.fixture

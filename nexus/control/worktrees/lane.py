@@ -69,8 +69,8 @@ def queue(
     try:
         tree = worktrees.own(row)
         target, merge = trees.hand_in(tree, f"Work of {row.branch}")
-        prepared = merging.committed(tree.source, target, merge, _subject(row), tree.lane_ref)
-        if prepared.commit is None and not prepared.conflicts:
+        commit = merging.commit(tree.source, target, merge, _subject(row), tree.lane_ref)
+        if not commit and not merge.conflicts:
             raise GitFailed(
                 f"there is nothing to merge: it would change nothing in {target}; if it is a handoff's, accept that"
             )
@@ -85,7 +85,7 @@ def queue(
         repository=tree.source.common,
         target=target,
         commit=merge.work,
-        approved=prepared.commit or "",
+        approved=commit,
         queued_by=actor.name,
         queued_at=moment,
     )
@@ -241,43 +241,35 @@ def _merged(entry: WorktreeMerge) -> MergeResult:
         if checks:
             check_sandbox()  # first: each try leaves a commit in the origin
         made = entry.result or entry.approved
-        prepared = merging.prepare(origin, entry.target, row.base, entry.commit, _subject(row), made)
-        if prepared.conflicts:
-            _record(entry, onto=prepared.onto)
-            count = len(prepared.conflicts)
-            return MergeResult(
-                MergeState.RETURNED,
-                ReturnCause.CONFLICT,
-                f"{entry.target} changed the same places of {count} file{'' if count == 1 else 's'}",
-                prepared.conflicts,
-            )
-        if prepared.commit is None:
-            taken = ("merge-base", "--is-ancestor", entry.result or "", prepared.onto)
+        merge, commit = merging.prepare(origin, entry.target, row.base, entry.commit, _subject(row), made)
+        if merge.conflicts:
+            conflicts = merging.conflicts_of(origin, merge)
+            _record(entry, onto=merge.target)
+            count = f"{len(conflicts)} file{'' if len(conflicts) == 1 else 's'}"
+            why = f"{entry.target} changed the same places of {count}"
+            return MergeResult(MergeState.RETURNED, ReturnCause.CONFLICT, why, conflicts)
+        if not commit:
+            taken = ("merge-base", "--is-ancestor", entry.result or "", merge.target)
             if entry.result and origin.git().run(*taken, expect=(0, 1)).code == 0:
                 # A hub took it, and was killed before it recorded that.
                 return MergeResult(MergeState.MERGED, commit=entry.result)
             why = f"it would change nothing in {entry.target} any more; see `git diff {entry.target} {row.branch}`"
             return MergeResult(MergeState.RETURNED, ReturnCause.REFUSED, why)
-        if not _is_as_approved(entry, origin, prepared.commit):
-            _record(entry, onto=prepared.onto)
+        if not entry.approved or not merging.is_as_approved(origin, entry.approved, commit):
+            _record(entry, onto=merge.target)
             why = f"{entry.target} moved, and the merge would change it otherwise than was approved: look at it again"
             return MergeResult(MergeState.RETURNED, ReturnCause.CHANGED, why)
-        _record(entry, step=MergeStep.CHECKING, onto=prepared.onto, result=prepared.commit)
-        if why := _checked(entry, origin, prepared.commit, checks):
+        _record(entry, step=MergeStep.CHECKING, onto=merge.target, result=commit)
+        if why := _checked(entry, origin, commit, checks):
             return MergeResult(MergeState.RETURNED, ReturnCause.CHECKS, why[-TAIL:])
         _record(entry, step=MergeStep.TAKING)
         try:
-            merging.fast_forward(origin, entry.target, prepared.onto, prepared.commit)
+            merging.fast_forward(origin, entry.target, merge.target, commit)
         except BranchMoved:
             _record(entry, step=MergeStep.MERGING)
             continue
         unchecked = f"Nothing was checked: {why_none} {entry.queued_by} approved the work." if why_none else ""
-        return MergeResult(MergeState.MERGED, why=unchecked, commit=prepared.commit)
-
-
-def _is_as_approved(entry: WorktreeMerge, origin: Origin, commit: str) -> bool:
-    """Return whether a merge of an entry may be taken although nobody saw it. Raises GitFailed."""
-    return bool(entry.approved) and merging.is_as_approved(origin, entry.approved, commit)
+        return MergeResult(MergeState.MERGED, why=unchecked, commit=commit)
 
 
 def _subject(row: PoolWorktree) -> str:

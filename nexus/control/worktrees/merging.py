@@ -6,13 +6,12 @@ Each step can be repeated: it reads where the branch is, and moves it only from 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
 from typing_extensions import TypedDict
 
-from nexus.control.runners.git import ANY_CODE, Git, GitFailed, Origin, format_of, printable, step
+from nexus.control.runners.git import ANY_CODE, GitFailed, Origin, format_of, printable, step
 from nexus.control.worktrees import trees
-from nexus.control.worktrees.trees import DIFF, Merge, alone, commit_merge, merge_of, merge_steps
+from nexus.control.worktrees.trees import DIFF, Merge, alone, merge_of, merge_steps
 
 FILES, THEIRS = 10, 5  # whose conflicts are shown, and commits of the other side for each
 HUNK_CHARACTERS = 4_000
@@ -33,17 +32,9 @@ class BranchMoved(GitFailed):
     """The branch is not where it was any more."""
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A merge that no branch has yet; no commit: it changes nothing, or there are conflicts."""
-
-    onto: str
-    commit: str | None = None
-    conflicts: list[MergeConflict] = field(default_factory=list)
-
-
-def prepare(origin: Origin, branch: str, base: str, work: str, message: str, made: str) -> Prepared:
-    """Merge a commit onto the head of a branch, outside of every work tree. Raises GitFailed.
+def prepare(origin: Origin, branch: str, base: str, work: str, message: str, made: str) -> tuple[Merge, str]:
+    """Merge a commit onto the head of a branch, outside of every work tree, and return that with its commit, which is
+    empty as `commit` says. Raises GitFailed.
 
     `made` is the commit of an earlier try. It is used again while the branch is where it was, since git may take it
     after a kill of the hub.
@@ -59,22 +50,40 @@ def prepare(origin: Origin, branch: str, base: str, work: str, message: str, mad
         raise GitFailed(f"there is no branch {branch} any more")
     merge = merge_of(said)
     if made and merge.is_change and parents.line.split() == [merge.target, merge.work]:
-        return Prepared(merge.target, made)
-    return committed(origin, branch, merge, message)
+        return merge, made
+    return merge, commit(origin, branch, merge, message)
 
 
-def committed(origin: Origin, branch: str, merge: Merge, message: str, ref: str = "") -> Prepared:
-    """Commit a merge into a branch, and let a ref hold that; or describe its conflicts. Raises GitFailed."""
+def commit(origin: Origin, branch: str, merge: Merge, message: str, ref: str = "") -> str:
+    """Make the commit of a merge into a branch, let a ref hold it, and return it; empty if there are conflicts, or it
+    changes nothing. Raises GitFailed.
+
+    It is as the operator where they allow that, with the signature that they configured. What is merged into an agent's
+    worktree is never theirs.
+    """
     if merge.state == "rewritten":
         raise GitFailed(
             f"{branch} was rewritten: it does not have the commit any more where the work began, and a merge would "
             "bring back what was removed; rebase the work"
         )
-    if merge.conflicts:
-        return Prepared(merge.target, conflicts=_conflicts(origin.git(), merge))
-    if not merge.is_change:
-        return Prepared(merge.target)
-    return Prepared(merge.target, commit_merge(origin, merge, message, ref))
+    if merge.conflicts or not merge.is_change:
+        return ""
+    command = ("commit-tree", "-p", merge.target, "-p", merge.work, "-m", message)
+    made = step(*command, merge.content)
+    if not origin.is_worktree and trees.commits_as_operator():
+        try:
+            git = origin.as_operator(format_of(merge.target))
+            signs = git.line("config", "--type=bool", "--default=false", "commit.gpgSign") == "true"
+            signed = step(*command, *(["-S"] if signs else []), merge.content)
+            text = git.steps(signed, step("cat-file", "commit", -1))[1].output
+        except GitFailed as error:
+            said = " ".join(str(error).split())
+            raise GitFailed(
+                f"git cannot commit the merge as you ({said}); correct your own git configuration, or unlock your key "
+                "(`ssh-add`, or sign something in a terminal), and try again; or set `pool_commit_as` to nexus"
+            ) from None
+        made = step("hash-object", "-t", "commit", "-w", "--stdin", input=text)
+    return origin.git().steps(made, *([step("update-ref", ref, -1)] if ref else []))[0].line
 
 
 def is_as_approved(origin: Origin, approved: str, commit: str) -> bool:
@@ -94,10 +103,11 @@ def is_as_approved(origin: Origin, approved: str, commit: str) -> bool:
     return not ours.cut and not theirs.cut and PLACES.sub(b"", ours.output) == PLACES.sub(b"", theirs.output)
 
 
-def _conflicts(git: Git, merge: Merge) -> list[MergeConflict]:
+def conflicts_of(origin: Origin, merge: Merge) -> list[MergeConflict]:
+    """Return the files in conflict; of the first ones what is in conflict, and whose work that is. Raises GitFailed."""
     log = ("log", "--max-count", str(THEIRS), "--no-show-signature", "--format=%h %an: %s")
     shown = merge.conflicts[:FILES]
-    said = git.steps(
+    said = origin.git().steps(
         *(step("cat-file", "blob", f"{merge.made}:{name}", expect=(0, 128), largest=FILE_BYTES) for name in shown),
         *(step(*log, f"{merge.work}..{merge.target}", "--", f":(top,literal){name}") for name in shown),
     )

@@ -753,6 +753,7 @@ def _save_all(tree: Tree, message: str, changes_too: bool, lost_too: bool) -> No
     except Unsaved:
         raise
     except (GitFailed, OSError) as error:
+        stays = lost_too  # as far as refs have it
         if not lost_too:
             raise Unsaved(f"its content cannot be read or kept ({error})", "lost_too") from None
     finally:
@@ -831,34 +832,13 @@ def _is_younger(lock: str) -> bool:
     return False
 
 
-def commit_merge(origin: Origin, merge: Merge, message: str, ref: str = "") -> str:
-    """Make the commit of a merge, let a ref hold it, and return it: as the operator where they allow that, with the
-    signature that they configured. What is merged into an agent's worktree is never theirs. Raises GitFailed."""
-    command = ("commit-tree", "-p", merge.target, "-p", merge.work, "-m", message)
-    made = step(*command, merge.content)
-    if not origin.is_worktree and _as_operator():
-        try:
-            git = origin.as_operator(format_of(merge.target))
-            signs = git.line("config", "--type=bool", "--default=false", "commit.gpgSign") == "true"
-            signed = step(*command, *(["-S"] if signs else []), merge.content)
-            text = git.steps(signed, step("cat-file", "commit", -1))[1].output
-        except GitFailed as error:
-            said = " ".join(str(error).split())
-            raise GitFailed(
-                f"git cannot commit the merge as you ({said}); correct your own git configuration, or unlock your key "
-                "(`ssh-add`, or sign something in a terminal), and try again; or set `pool_commit_as` to nexus"
-            ) from None
-        made = step("hash-object", "-t", "commit", "-w", "--stdin", input=text)
-    return origin.git().steps(made, *([step("update-ref", ref, -1)] if ref else []))[0].line
-
-
-def _as_operator() -> bool:
+def commits_as_operator() -> bool:
     return ControlSettings.current().pool_commit_as == "operator"
 
 
 def _address(origin: Origin, usual: str) -> str:
     """Return the address of agents' commits: the operator's if they allow that, since remotes refuse others."""
-    return origin.operator.get("user.email", usual) if _as_operator() else usual
+    return origin.operator.get("user.email", usual) if commits_as_operator() else usual
 
 
 def hand_in(tree: Tree, message: str) -> tuple[str, Merge]:
