@@ -97,6 +97,18 @@ def test_it_takes_work_in_turn_as_it_was_queued(make: Make, repository: Path) ->
     assert len(does("pool_list_merges", which="merged")["data"]["merges"]) == 3
 
 
+def test_what_waits_stays_as_it_was_approved_whatever_comes_after_it(make: Make, repository: Path) -> None:
+    place = make("smith", mine="1\n")
+    merge = queue("smith")
+    (place / "late.txt").write_text("not approved\n")
+    for verb in ("diff", "keep"):
+        assert does(f"pool_worktree_{verb}", agent_id="smith")["ok"]
+    git(repository, "reflog", "expire", "--expire=now", "--all")
+    git(repository, "gc", "--quiet", "--prune=now")
+    assert (ended(merge).state, ended(merge).result) == (MergeState.MERGED, git(repository, "rev-parse", "HEAD"))
+    assert (repository / "mine.txt").exists() and not (repository / "late.txt").exists()
+
+
 def test_a_conflict_goes_back_with_whose_work_it_is_and_the_next_goes_on(make: Make, repository: Path) -> None:
     (repository / "many.txt").write_text("".join(f"{n}\n" for n in range(30)))
     git(repository, "add", ".")

@@ -851,7 +851,8 @@ def hand_in(tree: Tree, message: str) -> tuple[str, Merge]:
         *branch, into = said[: -len(merges)]
         if not into.line.startswith("refs/heads/"):
             raise GitFailed(f"{tree.origin} is on no branch; check out the branch to merge into")
-        _branch_moved(tree, work.commit, message, branch)  # if it cannot move, a ref still has the commits
+        # If it cannot move, this ref still has the commits.
+        _branch_moved(tree, work.commit, message, branch, step("update-ref", tree.lane_ref, work.commit))
         return into.line.removeprefix("refs/heads/"), merge_of(said[-len(merges) :])
 
 
@@ -895,21 +896,19 @@ def _branch_steps(tree: Tree) -> list[Step]:
     ]
 
 
-def _branch_moved(tree: Tree, commit: str, message: str, said: Sequence[GitResult]) -> str:
-    """Move a worktree's branch in its origin to its work; return why it was not moved, if so. Raises GitFailed."""
+def _branch_moved(tree: Tree, commit: str, message: str, said: Sequence[GitResult], *more: Step) -> str:
+    """Move a worktree's branch in its origin to its work, and do `more` there; return why it was not moved, if so.
+    Raises GitFailed."""
     *added, about, follows = said
     _check_directories(*added)
     old, _, place = about.line.partition(" ")
-    steps, why = [step("update-ref", tree.lane_ref, commit)], ""
-    if place:
-        why = f"{tree.branch} is checked out at {place}"
-    elif old and follows.code:
+    why = f"{tree.branch} is checked out at {place}" if place else ""
+    if old and follows.code and not why:
         why = f"{tree.branch} has commits there that the worktree does not have; rename or delete that branch first"
-    else:
-        moved = ("update-ref", "-m", message, f"refs/heads/{tree.branch}", commit, old or "0" * len(commit))
-        steps.append(step(*moved))
-    with alone(tree.source.common):
-        tree.source.git().steps(*steps)
+    moved = ("update-ref", "-m", message, f"refs/heads/{tree.branch}", commit, old or "0" * len(commit))
+    if steps := [*more, *([] if why else [step(*moved)])]:
+        with alone(tree.source.common):
+            tree.source.git().steps(*steps)
     return why
 
 
