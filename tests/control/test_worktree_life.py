@@ -215,6 +215,18 @@ def test_a_refusal_names_all_that_goes(made: Path, repository: Path) -> None:
     assert git(repository, "branch", "--list", "nexus/*") == "" and not made.exists()
 
 
+@pytest.mark.parametrize("way", ["stash", "branch"])
+def test_more_than_refs_keep_is_named(made: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    for number in range(2):
+        (made / "notes.txt").write_text(f"{way} {number}\n")
+        git(made, *(("stash", "--quiet") if way == "stash" else ("branch", f"branch-{number}")))
+    does("pool_destroy_agent", agent_id="smith")
+    monkeypatch.setattr(trees, "MOST_REFS", 1)
+    error = does("pool_worktree_discard", agent_id="smith", changes_too=True)["error"]
+    assert error["details"]["names"] == ["its branches, tags or stashes beside 1"]
+    assert does("pool_worktree_discard", agent_id="smith", changes_too=True, lost_too=True)["ok"]
+
+
 def test_what_is_in_the_way_of_a_new_worktree_stays(repository: Path, tmp_path: Path) -> None:
     (tmp_path / "tree").mkdir()
     (tmp_path / "tree" / "precious").touch()

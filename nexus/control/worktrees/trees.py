@@ -475,9 +475,10 @@ def _exchange(
 
     Every object is checked, and that everything exists that the commits refer to.
     """
-    clone, origin = _apart(tree, date=date), tree.source.beside(format_of(tree.base))
+    seconds = 2 * tree.source.seconds  # to commit, and to fetch
+    clone, origin = replace(_apart(tree, date=date), seconds=seconds), tree.source.beside(format_of(tree.base))
     config = {**NEUTRAL, "fetch.fsckObjects": "true", "fetch.unpackLimit": "1", "protocol.fd.allow": "always"}
-    origin = replace(origin, config=config, largest_file=PACK_BYTES, protocols="fd", seconds=2 * tree.source.seconds)
+    origin = replace(origin, config=config, largest_file=PACK_BYTES, protocols="fd", seconds=seconds)
     options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance")
     (asked, writes), (reads, answers) = os.pipe(), os.pipe()
     serves = step("upload-pack", "--strict", tree.git_dir, pipe=(asked, answers), expect=(*ANY_CODE, -signal.SIGPIPE))
@@ -632,13 +633,13 @@ class Unsaved(GitFailed):
 def _saved(tree: Tree, message: str) -> tuple[list[str], list[str]]:
     """Let refs of the origin have all that a worktree holds. Return what of that its target does not have, and what no
     ref can keep. Raises GitFailed."""
-    kept = f"{DISCARDED}/{tree.name}"
+    kept, stash = f"{DISCARDED}/{tree.name}", f"update {KEPT}/nexus/stash/%H %H"
     steps = [
         *_deletion(KEPT),  # of an earlier try
         *_commit_steps(tree, message),
         step("update-ref", f"{KEPT}/work", -2),
         step("update-ref", f"{KEPT}/head", -8),
-        step("stash", "list", f"--max-count={MOST_REFS}", f"--format=update {KEPT}/nexus/stash/%H %H"),
+        step(*("stash", "list", "--no-show-signature", f"--max-count={MOST_REFS + 1}"), f"--format={stash}"),
         step("update-ref", "--stdin", input=-1),
         step(
             *("for-each-ref", f"--count={MOST_REFS + 1}", "refs/heads", "refs/tags"),
@@ -655,7 +656,9 @@ def _saved(tree: Tree, message: str) -> tuple[list[str], list[str]]:
         step(*log, *each_once, "--not", "HEAD"),
         step("for-each-ref", "--format=%(objectname:short) %(contents:subject)", f"{kept}/nexus/stash"),
     ]
-    [*_, refs, _, ignored, _], [*added, names, commits, stashes] = _exchange(tree, steps, f"+{KEPT}/*:{kept}/*", then)
+    [*_, stashed, _, refs, _, ignored, _], [*added, names, commits, stashes] = _exchange(
+        tree, steps, f"+{KEPT}/*:{kept}/*", then
+    )
     _check_directories(*added)
     listed = [*commits.names, *stashes.line.splitlines()]
     changes, lost = [*names.names, *(f"commit {each}" for each in listed)], list[str]()
@@ -678,8 +681,8 @@ def _saved(tree: Tree, message: str) -> tuple[list[str], list[str]]:
     lost += [f"{name}, which is ignored" for name in ignored.names if _is_large(tree, name)]
     if names.cut or ignored.cut or bounds.missed or bounds.reached is not None:
         lost.append("more than can be listed")
-    if len(refs.line.splitlines()) > MOST_REFS:
-        lost.append(f"its branches and tags beside {MOST_REFS}")
+    if any(len(each.line.splitlines()) > MOST_REFS for each in (stashed, refs)):
+        lost.append(f"its branches, tags or stashes beside {MOST_REFS}")
     return [printable(name) for name in changes], [printable(name) for name in lost]
 
 
