@@ -108,6 +108,13 @@ class GitResult:
         """What it said with `-z`, as the disk has it."""
         return [name for name in os.fsdecode(self.output).split("\0") if name]
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """The configuration that SETTINGS said, the last value of each name. Raises GitFailed."""
+        if self.cut:
+            raise GitFailed("the repository's configuration is too large")
+        return {name: value for name, _, value in (each.partition("\n") for each in self.names)}
+
 
 def printable(name: str) -> str:
     """Return a name, as the disk has it, so that it can be stored and shown."""
@@ -145,6 +152,9 @@ def step(
     return Step(arguments, expect, largest, input, most_bytes, apart, pipe)
 
 
+SETTINGS = step("config", "--list", "-z", expect=(0, 1))
+
+
 class Prepared(NamedTuple):
     """A command, its working directory and its environment."""
 
@@ -179,10 +189,7 @@ class Git:
 
     def settings(self) -> dict[str, str]:
         """Return the configuration, the last value of each name. Raises GitFailed."""
-        said = self.run("config", "--list", "-z", expect=(0, 1))
-        if said.cut:
-            raise GitFailed("the repository's configuration is too large")
-        return {name: value for name, _, value in (each.partition("\n") for each in said.names)}
+        return self.steps(SETTINGS)[0].settings
 
     def init(self, branch: str, format: str) -> None:
         """Make the repository, without anything of a template. Raises GitFailed."""
@@ -426,12 +433,12 @@ class Origin:
             seconds=self.seconds,
         )
 
-    def moving(self) -> Git:
-        """Return git that may change its work tree, with its filters and merge drivers switched off. Raises
-        GitFailed."""
+    def moving(self, settings: Mapping[str, str]) -> Git:
+        """Return git that may change its work tree, with the filters and merge drivers of its `settings` switched
+        off."""
         seen, off = operators_settings(), dict[str, str]()
         files = (seen["core.excludesfile"],) if "core.excludesfile" in seen else ()
-        for name in self.git().settings():
+        for name in settings:
             section, _, rest = name.partition(".")
             driver = rest.rpartition(".")[0]
             for key, value in PROGRAMS.get(section, {}).items():

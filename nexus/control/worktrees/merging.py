@@ -9,9 +9,9 @@ import re
 
 from typing_extensions import TypedDict
 
-from nexus.control.runners.git import ANY_CODE, GitFailed, Origin, format_of, printable, step
+from nexus.control.runners.git import ANY_CODE, SETTINGS, GitFailed, Origin, format_of, printable, step
 from nexus.control.worktrees import trees
-from nexus.control.worktrees.trees import DIFF, Merge, alone, merge_of, merge_steps
+from nexus.control.worktrees.trees import DIFF, RECORDS_BYTES, Merge, alone, merge_of, merge_steps
 
 FILES, THEIRS = 10, 5  # whose conflicts are shown, and commits of the other side for each
 HUNK_CHARACTERS = 4_000
@@ -136,24 +136,26 @@ def fast_forward(origin: Origin, branch: str, onto: str, commit: str) -> None:
     git refuses if that would overwrite uncommitted changes there. Raises BranchMoved and GitFailed before any change.
     """
     git, ref = origin.git(), f"refs/heads/{branch}"
-    asked = step("for-each-ref", "--format=%(objectname) %(worktreepath)", ref)
+    where = step("for-each-ref", "--format=%(objectname) %(worktreepath)", ref)
+    head = step("symbolic-ref", "--quiet", "HEAD", expect=(0, 1))
+    written = ("diff-tree", "-r", "-z", "--no-renames", "--diff-filter=d", onto, commit)
     with alone(origin.common):
-        head, about = git.steps(step("symbolic-ref", "--quiet", "HEAD", expect=(0, 1)), asked)
+        said = git.steps(where, head, SETTINGS, step(*written, largest=RECORDS_BYTES))
+        about, at_head, configured, changed = said
         at, _, elsewhere = about.line.partition(" ")
         if at != onto:
             raise BranchMoved(f"{branch} moved")
-        failed = None
         try:
-            if head.line == ref:
-                trees.move(origin.moving(), commit, branch)
+            if at_head.line == ref:
+                at = trees.move(origin, configured.settings, changed, commit, branch)
             elif elsewhere:
                 raise GitFailed(f"{branch} is checked out at {elsewhere}")
             else:
                 git.run("update-ref", "-m", "nexus: merge", ref, commit, onto)
-        except GitFailed as error:
-            failed = error
-        at = git.steps(asked)[0].line.partition(" ")[0]
-        if at != (onto if failed else commit):
-            raise BranchMoved(f"{branch} moved") from None
-        if failed:
-            raise failed
+                at = commit
+        except GitFailed:
+            if git.steps(where)[0].line.partition(" ")[0] != onto:
+                raise BranchMoved(f"{branch} moved") from None
+            raise
+        if at != commit:
+            raise BranchMoved(f"{branch} moved")

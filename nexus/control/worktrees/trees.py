@@ -794,38 +794,40 @@ def keep(tree: Tree, message: str) -> str:
     return work.commit
 
 
-def move(git: Git, commit: str, branch: str) -> None:
+def move(origin: Origin, settings: Mapping[str, str], changed: GitResult, commit: str, branch: str) -> str:
     """Move a person's work tree, and the branch that it is on, to a commit that follows its own: the work of `branch`.
+    Return where that is then. `changed` is what `git diff-tree -r -z` says of the files that this writes.
 
     git does it in a process of its own, which outlives the hub, and refuses if that would overwrite uncommitted
     changes. Raises Busy and GitFailed, and moves nothing then.
     """
-    _check_room(git, commit)
+    _check_room(origin, changed)
     forward = ("merge", "--quiet", "--ff-only", "--no-autostash", "--no-overwrite-ignore", commit)
+    git = replace(origin.moving(settings), outlives=True, seconds=MOVE_SECONDS)
     try:
-        replace(git, outlives=True, seconds=MOVE_SECONDS).run(*forward)
+        return git.steps(step(*forward), step("rev-parse", f"refs/heads/{branch}"))[1].line
     except TookTooLong:
-        raise Busy(f"git still moves {git.work_tree}") from None
+        raise Busy(f"git still moves {origin.top}") from None
     except GitFailed as error:
-        if _is_younger(os.path.join(git.git_dir, "index.lock")):
-            raise Busy(f"git is at work in {git.work_tree}") from None
+        if _is_younger(os.path.join(origin.git_dir, "index.lock")):
+            raise Busy(f"git is at work in {origin.top}") from None
         if "would be overwritten" not in str(error):
             raise
-        what_helps = f"commit or stash what is there, then `git -C {git.work_tree} merge {branch}`"
+        what_helps = f"commit or stash what is there, then `git -C {origin.top} merge {branch}`"
         raise GitFailed(f"{error}; {what_helps}") from None
 
 
-def _check_room(git: Git, commit: str) -> None:
-    """Check that the disk has room for the files that a move to a commit writes: git leaves half of them where the disk
-    fills up. Raises GitFailed."""
-    changed = git.run("diff-tree", "-r", "-z", "--no-renames", "--diff-filter=d", "HEAD", commit, largest=RECORDS_BYTES)
+def _check_room(origin: Origin, changed: GitResult) -> None:
+    """Check that the disk has room for the files that a move writes: git leaves half of them where the disk fills up.
+    Raises GitFailed."""
     records = [record.split() for record in changed.output.split(b"\0")[::2]]  # each is followed by a name
     ids = b"".join(about[3] + b"\n" for about in records if len(about) == 5 and about[1] != SUBMODULE)
-    [sizes] = git.steps(step("cat-file", "--batch-check=%(objectsize)", input=ids, largest=RECORDS_BYTES))
+    asked = step("cat-file", "--batch-check=%(objectsize)", input=ids, largest=RECORDS_BYTES)
+    [sizes] = origin.git().steps(asked)
     needed = sum(int(size) for size in sizes.output.split() if size.isdigit()) + ROOM_BYTES
-    disk = os.statvfs(git.work_tree)
+    disk = os.statvfs(origin.top)
     if (free := disk.f_bavail * disk.f_frsize) < needed:
-        raise GitFailed(f"the disk of {git.work_tree} has {free} bytes left, and the files take {needed}; make room")
+        raise GitFailed(f"the disk of {origin.top} has {free} bytes left, and the files take {needed}; make room")
 
 
 def _is_younger(lock: str) -> bool:
