@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +41,7 @@ from nexus.core.operations.errors import NexusError
 from tests.acceptance import hub
 from tests.acceptance.processes import environment, nexus
 from tests.compat import okto
-from tests.conftest import Call, does
+from tests.conftest import Call, Furnish, does
 
 pytestmark = pytest.mark.django_db
 MODELS: list[type[models.Model]] = [
@@ -71,20 +72,22 @@ def played(version: str, folder: Path, messages: int) -> Day:
     return Day(version, home, str(project), **answer)
 
 
-@pytest.fixture(scope="module", params=okto.VERSIONS)
-def day(runs_published: None, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Day:
-    return played(request.param, tmp_path_factory.mktemp("day"), 40)
-
-
 @pytest.fixture(scope="module")
-def day_of_newer(runs_published: None, tmp_path_factory: pytest.TempPathFactory) -> Day:
-    return played("0.3.1", tmp_path_factory.mktemp("newer"), 3)
+def day_of(runs_published: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Day]:
+    """The day of a version, played once."""
+    return cache(lambda version: played(version, tmp_path_factory.mktemp("day"), 40))
+
+
+@pytest.fixture(params=okto.VERSIONS)
+def day(request: pytest.FixtureRequest, day_of: Callable[[str], Day]) -> Day:
+    return day_of(request.param)
 
 
 @pytest.fixture
-def newer(day_of_newer: Day, tmp_path: Path) -> Day:
+def newer(day_of: Callable[[str], Day], tmp_path: Path) -> Day:
     """A store of its own for one test, to be spoiled."""
-    return day_of_newer._replace(home=Path(shutil.copytree(day_of_newer.home, tmp_path / "okto")))
+    whole = day_of("0.3.1")
+    return whole._replace(home=Path(shutil.copytree(whole.home, tmp_path / "okto")))
 
 
 def run(home: Path) -> OktoImport:
@@ -304,20 +307,26 @@ def test_a_locked_store_says_to_stop_its_owner(newer: Day, db: None) -> None:
         assert "Stop" in refused(newer.home)
 
 
-def test_a_running_owner_is_named_and_goes_on(newer: Day, tmp_path: Path) -> None:
+@pytest.fixture
+def home(furnish: Furnish, tmp_path: Path) -> Path:
+    """Ours, whose store is empty."""
+    return furnish(tmp_path / "home")
+
+
+def test_a_running_owner_is_named_and_goes_on(newer: Day, home: Path) -> None:
     program = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM agents').fetchall(); " \
               "print(flush=True); sys.stdin.read(); c.execute('UPDATE agents SET role = 1'); c.commit()"  # fmt: skip
     command = [sys.executable, "-c", program, str(newer.home / "nexus.db")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
         owner.stdout.readline()
-        shown = nexus(tmp_path / "home", "import", "okto", str(newer.home), "--dry-run")
+        shown = nexus(home, "import", "okto", str(newer.home), "--dry-run")
         assert shown.returncode == 0 and "7  handoffs" in shown.stdout
-        asked = nexus(tmp_path / "home", "import", "okto", str(newer.home), "--yes")
+        asked = nexus(home, "import", "okto", str(newer.home), "--yes")
         assert asked.returncode == 1 and f"process {owner.pid}" in asked.stderr
         owner.communicate(b"")
     assert owner.returncode == 0
-    assert nexus(tmp_path / "home", "import", "okto", str(newer.home), "--yes").returncode == 0
+    assert nexus(home, "import", "okto", str(newer.home), "--yes").returncode == 0
 
 
 def test_a_store_on_a_read_only_disk_is_read(newer: Day, db: None) -> None:
@@ -329,8 +338,8 @@ def test_a_store_on_a_read_only_disk_is_read(newer: Day, db: None) -> None:
         newer.home.chmod(0o700)
 
 
-def test_the_command_shows_asks_and_answers(newer: Day, tmp_path: Path) -> None:
-    command: Callable[..., Any] = lambda *more: nexus(tmp_path / "home", "import", "okto", str(newer.home), *more)  # noqa: E731
+def test_the_command_shows_asks_and_answers(newer: Day, home: Path) -> None:
+    command: Callable[..., Any] = lambda *more: nexus(home, "import", "okto", str(newer.home), *more)  # noqa: E731
     assert "nobody is there to ask" in command().stderr
     done = command("--yes", "--json")
     answer = json.loads(done.stdout)
@@ -358,23 +367,22 @@ def killed(newer: Day, home: Path) -> int:
     return subprocess.run(command, env=environment(home), check=False).returncode
 
 
-def test_a_killed_import_is_run_again(newer: Day, tmp_path: Path) -> None:
+def test_a_killed_import_is_run_again(newer: Day, home: Path) -> None:
     """The second one takes everything, and events keep their numbers."""
-    change(newer, REPEAT_EVENTS.format(times=20))  # more than are read at once
-    assert killed(newer, tmp_path / "home") == -signal.SIGKILL
-    again = nexus(tmp_path / "home", "import", "okto", str(newer.home), "--yes", "--json")
+    change(newer, REPEAT_EVENTS.format(times=10))  # more than are read at once
+    assert killed(newer, home) == -signal.SIGKILL
+    again = nexus(home, "import", "okto", str(newer.home), "--yes", "--json")
     answer = json.loads(again.stdout)
     assert answer["imported"]["events"] == answer["found"]["events"] > 500
-    with hub.serving(tmp_path / "home") as served:
+    with hub.serving(home) as served:
         url = f"{served.url}/api/v1/events?ordering=event_id&limit=200"
         here = {row["event_id"]: row["type"] for row in httpx.get(url).json()["data"]["results"]}
     there = {event["event_id"]: event["type"] for seen in newer.seen.values() for event in seen["events"]}
     assert here.items() >= there.items()
 
 
-def test_a_hub_goes_on_while_a_store_is_imported(newer: Day, tmp_path: Path) -> None:
+def test_a_hub_goes_on_while_a_store_is_imported(newer: Day, home: Path) -> None:
     """Its caches know of the import at once, also of one that was killed before."""
-    home = tmp_path / "home"
     with hub.serving(home) as served, httpx.Client(base_url=served.url) as client:
         key = {"authorization": f"Bearer {newer.keys['bob']}"}
         count: Callable[[], httpx.Response] = lambda: client.post(  # noqa: E731
@@ -398,9 +406,8 @@ def test_a_hub_goes_on_while_a_store_is_imported(newer: Day, tmp_path: Path) -> 
     assert checked.returncode == 0, checked.stdout
 
 
-def test_a_store_that_takes_long_says_to_stop_the_hub(newer: Day, tmp_path: Path) -> None:
-    change(newer, REPEAT_EVENTS.format(times=300))
-    home = tmp_path / "home"
+def test_a_store_that_takes_long_says_to_stop_the_hub(newer: Day, home: Path) -> None:
+    change(newer, REPEAT_EVENTS.format(times=150))
     with hub.serving(home) as served:
         asked = nexus(home, "import", "okto", str(newer.home), "--yes")
         assert asked.returncode == 1 and "Stop that first" in asked.stderr
