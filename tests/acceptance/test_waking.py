@@ -74,34 +74,7 @@ def answers(hub: Hub) -> list[dict[str, Any]]:
     return found
 
 
-def test_it_answers_its_mail_by_itself_and_acknowledges_it(pools: list[Pool], home: Path, tmp_path: Path) -> None:
-    pool = started(pools, home, seconds=0)
-    hub = pool.hub
-    hub.call("agent_register", agent_id="bob")
-    pool.create("ann", model="answers", cwd=str(tmp_path), wake_on=["mail"])
-    sent = write_to_ann(hub, tmp_path)
-    until(lambda: delivery(hub, sent)[0] == "read")
-    (answer,) = answers(hub)
-    assert (answer["from_agent_id"], answer["parent_message_id"]) == ("ann", sent)
-    (receipt,) = hub.call("message_receipts", message_id=sent)["receipts"]
-    turn = receipt["stages"][2]["evidence"][0]
-    assert turn.startswith("turn_")
-    assert [stage["evidence"] for stage in receipt["stages"][1:]] == [
-        [f"wake-up {turn}"],
-        [turn],
-        [turn],
-        [f"reply {answer['message_id']}"],
-    ]
-    assert delivery(hub, sent) == ("read", 1)
-    woken, said = [message for message in pool.messages("ann") if message["role"] != "tool" and message["content"]]
-    assert "> Please." in woken["content"] and woken["meta"]["woken_by"][0]["item"] == sent
-    assert said["content"] == "[rehearsal: no model answers] Answered bob."
-    pool.worker()
-    assert hub.stop() == 0
-    assert not pool.left()
-
-
-def test_mail_comes_again_when_the_hub_is_killed_in_the_midst_of_the_answer(
+def test_it_answers_its_mail_by_itself_again_when_the_hub_is_killed_in_the_midst(
     pools: list[Pool], home: Path, tmp_path: Path
 ) -> None:
     pool = started(pools, home, seconds=3600)
@@ -116,3 +89,24 @@ def test_mail_comes_again_when_the_hub_is_killed_in_the_midst_of_the_answer(
     until(lambda: delivery(again.hub, sent)[0] == "read")
     assert delivery(again.hub, sent) == ("read", 2)
     assert len(answers(again.hub)) == 1, "the script names its answer, so that a second try is none"
+
+    later = write_to_ann(again.hub, tmp_path)
+    until(lambda: delivery(again.hub, later)[0] == "read")
+    assert delivery(again.hub, later) == ("read", 1)
+    [answer] = [each for each in answers(again.hub) if each["parent_message_id"] == later]
+    assert answer["from_agent_id"] == "ann"
+    (receipt,) = again.hub.call("message_receipts", message_id=later)["receipts"]
+    turn = receipt["stages"][2]["evidence"][0]
+    assert turn.startswith("turn_")
+    assert [stage["evidence"] for stage in receipt["stages"][1:]] == [
+        [f"wake-up {turn}"],
+        [turn],
+        [turn],
+        [f"reply {answer['message_id']}"],
+    ]
+    [*_, woken, said] = [row for row in again.messages("ann") if row["role"] != "tool" and row["content"]]
+    assert "> Please." in woken["content"] and woken["meta"]["woken_by"][0]["item"] == later
+    assert said["content"] == "[rehearsal: no model answers] Answered bob."
+    again.worker()
+    assert again.hub.stop() == 0
+    assert not again.left()
