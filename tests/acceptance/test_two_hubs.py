@@ -32,7 +32,8 @@ FLAGS = ("--reaper", "--max-wait-timeout-seconds", "120", "--handoff-lease-ttl-s
 def migrated(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home whose database is an empty store."""
     home = tmp_path_factory.mktemp("migrated")
-    assert nexus(home, "webhooks", NEXUS_DATABASE_URL=database_of(home, cluster.url)).stdout == "none\n"
+    made = nexus(home, "operators", "list", NEXUS_DATABASE_URL=database_of(home, cluster.url))
+    assert made.stdout == "none\n"
     return home
 
 
