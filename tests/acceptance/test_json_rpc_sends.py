@@ -244,28 +244,3 @@ def test_what_an_agent_process_says_stops_nobody_and_one_alone_cannot(home: Path
     finally:
         pool.close()
     until(lambda: not pool.left())
-
-
-@pytest.mark.parametrize("count", [1, 2])
-def test_no_agent_ends_the_server_and_its_operator_does(
-    tmp_path_factory: pytest.TempPathFactory, furnish: Furnish, count: int
-) -> None:
-    names = [f"a{number}" for number in range(count)]
-    with serving(says("still here")) as (_, url):
-        pool = Pool(furnish(tmp_path_factory.mktemp("ends") / "home"), runners=RUNNERS.format(url=url))
-        try:
-            client = Client(pool, Obeys())
-            for name in names:
-                pool.result("create_agent", agent_id=name, preset="worker")
-                headers = {"authorization": f"Bearer {pool.token}", "x-nexus-agent": name}
-                message = {"jsonrpc": "2.0", "id": 1, "method": "shutdown"}
-                told = httpx.post(f"{pool.hub.url}/agent/{name}", json=message, headers=headers, timeout=BOUND).json()
-                assert told["result"] == {"success": True}
-            assert [agent["should_shutdown"] for agent in pool.agents().values()] == [True] * count
-            assert [client.send(name, "Well?")["content"] for name in names] == ["still here"] * count
-            for name in names:
-                assert client.post("shutdown", name)["result"] == {"success": True}
-            assert pool.hub.process.wait(BOUND) == 0
-            assert not pool.token_file.exists()
-        finally:
-            pool.close()
