@@ -50,6 +50,11 @@ def test_a_killed_worker_is_told_and_replaced_and_what_waited_is_taken(pool: Sta
     assert agents.keys() == {"parent", "child", ".temp"}, "a worker's death ends no agent"
     assert agents["child"]["parent_agent_id"] == "parent"
     assert [row["content"] for row in hub.messages("parent") if row["role"] == "user"] == ["hello"], "taken once"
+    stalled = hub.threads.submit(hub.send, "parent", "stall")
+    hub.begun("parent", "stall")
+    hub.kill_keeper()
+    assert stalled.result()["error"]["data"]["code"] == "TURN_INTERRUPTED", "a worker that is lost is replaced, too"
+    assert "went on with again" in hub.send("parent", "again")["result"]["content"]
 
 
 def test_a_killed_hub_takes_its_worker_along_and_the_next_one_has_its_agents(pool: Start) -> None:
@@ -96,16 +101,6 @@ def test_a_login_by_the_token_of_a_run_ends_with_that_run(pool: Start) -> None:
         assert statuses() == [302, 401, 401]
 
 
-def test_a_worker_that_is_lost_is_replaced(pool: Start) -> None:
-    hub = pool()
-    hub.create("ann")
-    stalled = hub.threads.submit(hub.send, "ann", "stall")
-    hub.begun("ann", "stall")
-    hub.kill_keeper()
-    assert stalled.result()["error"]["data"]["code"] == "TURN_INTERRUPTED"
-    assert "went on with again" in hub.send("ann", "again")["result"]["content"]
-
-
 def test_the_server_ends_when_it_is_asked_to(pool: Start) -> None:
     hub = pool("--pool-stop-seconds", "1")
     hub.create("ann")
@@ -136,20 +131,19 @@ def test_the_server_ends_when_all_agents_may_go(pool: Start) -> None:
     assert not hub.left()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long), signal.SIGHUP])
-def test_a_turn_under_way_may_finish_while_the_server_ends(pool: Start, home: Path, number: signal.Signals) -> None:
-    hub = pool("--pool-stop-seconds", "60")
-    (home / "runners.toml").write_text(
-        '[runners.brief]\nkind = "rehearsal"\nscript = [{ wait = 1, say = "finished" }]\n'
-    )
+def test_a_turn_under_way_may_finish_while_the_server_ends(pool: Start) -> None:
+    brief = '[runners.brief]\nkind = "rehearsal"\nscript = [{ wait = 1, say = "finished" }]\n'
+    hub = pool("--pool-stop-seconds", "60", runners=brief)
     hub.result("create_agent", agent_id="ann", model="brief")
-    hub.threads.submit(hub.send, "ann", "go", request_id="mine")
-    hub.begun("ann", "go")
-    hub.worker()
-    assert hub.hub.stop(number) == 0
-    assert not hub.left()
-    again = pool()
-    assert "finished" in again.result("send", "/agent/ann", content="go", request_id="mine")["content"]
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        hub.threads.submit(hub.send, "ann", number.name, request_id=number.name)
+        hub.begun("ann", number.name)
+        hub.worker()
+        assert hub.hub.stop(number) == 0
+        assert not hub.left()
+        hub = pool("--pool-stop-seconds", "60", runners=brief)
+        said = hub.result("send", "/agent/ann", content=number.name, request_id=number.name)
+        assert "finished" in said["content"]
 
 
 def test_two_hubs_of_one_database_have_one_pool_and_the_other_takes_over(tmp_path: Path, cluster: Cluster) -> None:
