@@ -233,14 +233,12 @@ def test_the_command_finds_a_server_wherever_it_listens(furnish: Furnish, tmp_pa
         assert elsewhere.returncode == 1 and str(port) not in elsewhere.stderr
 
 
-def test_an_agents_own_server_leaves_the_token_as_it_is(furnish: Furnish, tmp_path: Path) -> None:
-    home = home_with_runners(furnish, tmp_path)
-    with serving(home, "--control") as hub:
-        rpc = Rpc(hub, home / f"rpc-{hub.address[1]}.token")
-        ended = nexus(home, "runmcp", "--control", "true")
-        assert ended.returncode == 0, ended.stderr
-        assert rpc.token_path.read_text() == rpc.token
-        assert rpc.call("list_agents") == {"agents": []}
+@pytest.mark.parametrize("rpc", ["daphne"], indirect=True)
+def test_an_agents_own_server_leaves_the_token_as_it_is(rpc: Rpc) -> None:
+    ended = nexus(rpc.hub.home, "runmcp", "--control", "true")
+    assert ended.returncode == 0, ended.stderr
+    assert rpc.token_path.read_text() == rpc.token
+    assert rpc.call("list_agents")
 
 
 @pytest.mark.parametrize("flag", ["--port", "--rpc-port"])

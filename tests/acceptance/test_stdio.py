@@ -9,38 +9,35 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp.shared.subscriptions import ResourceUpdated
 
-from tests.acceptance.hub import START_SECONDS, Hub, serving
+from tests.acceptance.hub import START_SECONDS, Hub
 from tests.acceptance.processes import ROOT, Raw, client, environment, nexus
 from tests.conftest import Furnish
 
 
-@contextmanager
-def greeted(home: Path, way: str) -> Iterator[Raw]:
-    """A process that serves itself, or that is a relay to a hub beside it."""
-    with serving(home) if way == "relayed" else nullcontext(), Raw(home) as raw:
+@pytest.fixture(scope="module", params=["serves itself", "relayed"])
+def at(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish, hub: Hub, request: pytest.FixtureRequest) -> Path:
+    """A home whose processes serve themselves, or are relays to the hub beside them."""
+    return hub.home if request.param == "relayed" else furnish(tmp_path_factory.mktemp("alone") / "home")
+
+
+@pytest.fixture
+def server(at: Path) -> Iterator[Raw]:
+    with Raw(at) as raw:
         raw.greet()
         yield raw
 
 
-@pytest.fixture(params=["serves itself", "relayed"])
-def server(home: Path, request: pytest.FixtureRequest) -> Iterator[Raw]:
-    with greeted(home, request.param) as raw:
-        yield raw
-
-
-@pytest.fixture(scope="module", params=["serves itself", "relayed"])
-def lasting(
-    tmp_path_factory: pytest.TempPathFactory, furnish: Furnish, request: pytest.FixtureRequest
-) -> Iterator[Raw]:
+@pytest.fixture(scope="module")
+def lasting(at: Path) -> Iterator[Raw]:
     """One process for all that must not harm it."""
-    with greeted(furnish(tmp_path_factory.mktemp("lasting") / "home"), request.param) as raw:
+    with Raw(at) as raw:
+        raw.greet()
         yield raw
 
 
