@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import subprocess
@@ -25,6 +26,8 @@ from nexus.control.worker.scheduling import Worker
 from nexus.core import processes
 from nexus.core.waiting import WRITERS, in_thread
 from tests.acceptance.hub import serving as serving_hub
+from tests.acceptance.processes import nexus
+from tests.conftest import Furnish
 from tests.control.openai_server import calls, refuses, says, serving
 from tests.control.pool import Take, acancel, acreate, asend, create, ended
 from tests.control.test_retries import own_home, run_with
@@ -180,29 +183,25 @@ async def test_a_collector_that_does_not_answer_holds_up_neither_runs_nor_the_en
 
 
 @pytest.mark.usefixtures("starts_processes")
-@pytest.mark.parametrize(
-    "variables",
-    [
-        {},
-        {ENDPOINT: ""},
-        {ENDPOINT: "http://127.0.0.1:4318", "OTEL_TRACES_EXPORTER": "none"},
-    ],
-)
-def test_without_the_variables_nothing_is_imported(variables: dict[str, str]) -> None:
+def test_without_the_variables_nothing_is_imported() -> None:
     script = """
-import os, sys, django
+import json, os, sys, django
 django.setup()
 from nexus.control.runners import telemetry
-telemetry.start()
-with telemetry.run_span(object()) as record:
-    record(object())
-telemetry.traced(object())
-telemetry.stop()
-print([name for name in sys.modules if name.startswith("opentelemetry")])
+for variables in json.loads(sys.argv[1]):
+    os.environ |= variables
+    telemetry.start()
+    with telemetry.run_span(object()) as record:
+        record(object())
+    telemetry.traced(object())
+    telemetry.stop()
+    print(variables, [name for name in sys.modules if name.startswith("opentelemetry")])
 """
-    env = processes.own_environment(DJANGO_SETTINGS_MODULE="tests.settings") | variables
-    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
-    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+    each = [{}, {ENDPOINT: ""}, {ENDPOINT: "http://127.0.0.1:4318", "OTEL_TRACES_EXPORTER": "none"}]
+    env = processes.own_environment(DJANGO_SETTINGS_MODULE="tests.settings")
+    command = [sys.executable, "-c", script, json.dumps(each)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("".join(f"{variables} []\n" for variables in each), "")
 
 
 @pytest.mark.parametrize(
@@ -243,12 +242,10 @@ async def test_the_variables_reach_the_worker_and_no_program_of_an_agent(
 
 
 @pytest.mark.usefixtures("starts_processes")
-def test_the_spans_of_a_hub_that_ends_are_exported(tmp_path: Path, collector: Collector) -> None:
-    with serving_hub(tmp_path / "home", "--control") as hub:
-        env = {**os.environ, "NEXUS_HOME": str(tmp_path / "home")}
-        env.pop("DJANGO_SETTINGS_MODULE", None)
+def test_the_spans_of_a_hub_that_ends_are_exported(furnish: Furnish, tmp_path: Path, collector: Collector) -> None:
+    with serving_hub(furnish(tmp_path / "home"), "--control") as hub:
         for words in (["create", "ann", "--cwd", str(tmp_path)], ["send", "ann", "hello"]):
-            subprocess.run([sys.executable, "manage.py", "rpc", *words], cwd=processes.CODE, env=env, check=True)
+            assert nexus(hub.home, "rpc", *words).returncode == 0
         hub.stop()
     assert collector.exported.is_set()
     assert [span.name for span in collector.spans()] == ["invoke_agent ann"]
