@@ -66,8 +66,8 @@ def starts(tree: ast.AST) -> Iterator[str]:
         elif isinstance(node, ast.Attribute) and node.attr in CALLS:
             yield node.attr
         elif isinstance(node, ast.List | ast.Tuple):
-            words = [each.value if isinstance(each, ast.Constant) else ast.unparse(each) for each in node.elts]
-            if "-m" in words and "sys.executable" in words[: words.index("-m")]:
+            words = [each.value if isinstance(each, ast.Constant) else each for each in node.elts]
+            if "-m" in words and "sys.executable" in map(ast.unparse, node.elts[: words.index("-m")]):
                 yield "python -m"
         elif isinstance(node, ast.Constant) and node.value == "-mnexus_site":
             yield "python -m"
