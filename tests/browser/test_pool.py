@@ -118,7 +118,6 @@ def smith(hub: Hub, pool: scene.Does, tmp_path: Path) -> tuple[str, Path, Path]:
     (tree / "total.py").write_text(lines.replace("= 4", '= sum(["4"])\n# ' + "long " * 40 + "\nmore = None"))
     (tree / f"{HARM}.txt").write_text(f"{HARM}\n{WORD}\n\u202e\n")
     (tree / "picture").write_bytes(bytes(range(256)))
-    (tree / "very-long.txt").write_text("word\n" * 60_000)
     return name, tree, repository
 
 
@@ -227,6 +226,7 @@ def test_it_is_readable_fits_every_window_and_runs_nothing_that_an_agent_says(
     widths: tuple[int, ...],
 ) -> None:
     """In the dark theme; in all widths in the light one, too, which changes nothing but colours."""
+    (smith[1] / "very-long.txt").write_text("word\n" * 60_000)
     pool("ask_operator", agent_id=smith[0], kind="permission", title=HARM, detail=WORD[:200], timeout_seconds=0)
     page.goto("/admin/pool/")
     forge = page.get_by_role("link", name=smith[0], exact=True).get_attribute("href") or ""
