@@ -312,7 +312,7 @@ async def test_whoever_asks_is_told_the_answer(committed: None, ann_there: None)
 async def test_a_call_ends_with_the_time_of_its_question(
     committed: None, ann_there: None, configure: Callable[..., None]
 ) -> None:
-    configure(pool_question_seconds=1)
+    configure(pool_question_seconds=0.1)
     data = (await asyncio.wait_for(await asking(), LONG))["data"]
     assert (data["status"], data["allowed"]) == ("expired", False)
     assert await waiting.in_thread(waiting.READERS, told) == ["question.asked", "question.expired"]
@@ -367,19 +367,19 @@ async def test_always_asks_nobody_again_in_a_turn(committed: None, turn: Callabl
 async def test_a_turn_goes_on_refused_when_nobody_answers(
     committed: None, turn: Callable[..., Turn], configure: Callable[..., None]
 ) -> None:
-    configure(pool_question_seconds=1)
+    configure(pool_question_seconds=0.1)
     _, task = await begun(turn)
     assert await asyncio.wait_for(task, LONG) == Decision(False, "Nobody answered in time, which is a refusal.")
 
 
-@pytest.mark.parametrize(("look", "seconds", "allowed"), [("get", 1_800, True), ("expire", 1, False)])
+@pytest.mark.parametrize(("look", "seconds", "allowed"), [("get", 1_800, True), ("expire", 0.1, False)])
 async def test_a_turn_waits_on_while_the_store_is_away(
     committed: None,
     turn: Callable[..., Turn],
     configure: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
     look: str,
-    seconds: int,
+    seconds: float,
     allowed: bool,
 ) -> None:
     configure(pool_question_seconds=seconds)
