@@ -122,8 +122,8 @@ def talk(do: Does) -> dict[str, str]:
     return {"topic": topic, "asked": asked, "said": said}
 
 
-def plan(do: Does, root: Path, tasks: int = 6) -> None:
-    """A closed cycle, and a plan with a decision and so many tasks, told by the operations of planning."""
+def plan(do: Does, root: Path) -> None:
+    """A closed cycle, and a plan with a decision and six tasks, told by the operations of planning."""
     place = {"project_root": str(root)}
     do("plan_start", **place, topic="First steps", issues=["Which language?"], research_summary="")
     do("plan_decide", **place, issue_id=1, summary="Python, **as** everybody reads it.")
@@ -141,7 +141,7 @@ def plan(do: Does, root: Path, tasks: int = 6) -> None:
         "plan_decide", **place, issue_id=1, summary="**PEG**: it is short.\n\n- fewer rules\n- one pass",
         how_agents=["architect"], how_summary={"architect": "Errors name the place"},
     )  # fmt: skip
-    for number in range(1, tasks + 1):
+    for number in range(1, 7):
         before = sorted(
             {each for each in (number - 1, number // 2, number - 7) if 0 < each < number and number % 5 != 1}
         )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -56,11 +59,16 @@ def harm(request: pytest.FixtureRequest, hub: object, team: Ids) -> Ids:
     stuck = {**place, "handoff_id": stuck["handoff_id"], "agent_id": NAMES[1]}
     do("handoff_claim", **stuck)
     do("handoff_block", **stuck, reason="w" * 300)
+    planning = scene.over_rest(hub.url, "planning/operations")  # type: ignore[attr-defined]
+    for title in ("W" * 200, "測" * 100, NAMES[0] + NAMES[3]):
+        planning("task_add", **place, title=title, context=title, deps=[1], owner=title)
+    plan = httpx.get(f"{hub.url}/admin/plan/?workspace={team['workspace']}").text  # type: ignore[attr-defined]
     harmful = {
         "reservation": held[0]["reservation_id"],
         "letter": letter["message_id"],
         "long": long["message_id"],
         "handoff": handoff["handoff_id"],
+        "task": re.findall(r"/admin/plan/tasks/(\w+)/", plan)[-1],
     }
     told = said[0]["message"]["message_id"]
     return {**team, **harmful, "artifact": markdown["artifact_id"], "room": room, "told": told}
@@ -84,6 +92,7 @@ PAGES = [
     ),
     *("/admin/topics/?q=window", "/admin/topics/{room}/", "/admin/topics/{room}/?q=window"),
     *("/admin/files/", "/admin/files/{reservation}/", "/admin/files/?q=window"),
+    *("/admin/plan/?workspace={workspace}", "/admin/plan/tasks/{task}/", "/admin/plan/issues/{issue}/"),
     *("/admin/topics/{room}/delete/", "/admin/topics/+message/{told}/delete/"),
     *("/admin/coordination/session/", "/admin/coordination/artifact/{artifact}/change/", "/admin/inbox/message/"),
     *("/admin/inbox/message/{letter}/change/", "/admin/handoffs/handoff/", "/admin/coordination/workspace/"),
