@@ -114,7 +114,7 @@ def take_place(home: Path, call: HookCall) -> tuple[Path, int]:
     the place, and its descriptor, which stays open when the process becomes another program."""
     import fcntl
 
-    place = _file(home, call, f"{hashlib.sha256(call.session.encode()).hexdigest()[:16]}.{WAITER}")
+    place = _place(home, call)
     private_directory(place.parent)
     for old in place.parent.glob(f"{hook_id(call.agent_id, call.root)}.*.{WAITER}"):
         if not _is_held(old):
@@ -125,6 +125,15 @@ def take_place(home: Path, call: HookCall) -> tuple[Path, int]:
     os.set_inheritable(held, True)
     new.replace(place)
     return place, held
+
+
+def leave_place(home: Path, call: HookCall) -> None:
+    """Let the waiter of the call's session end, if there is one."""
+    _place(home, call).unlink(missing_ok=True)
+
+
+def _place(home: Path, call: HookCall) -> Path:
+    return _file(home, call, f"{hashlib.sha256(call.session.encode()).hexdigest()[:16]}.{WAITER}")
 
 
 def can_be_woken(home: Path, agent_id: str, root: str) -> bool:

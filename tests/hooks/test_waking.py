@@ -232,6 +232,15 @@ def test_a_session_has_one_waiter_and_of_two_sessions_one_is_woken(waiters: Wait
 
 
 @pytest.mark.sqlite
+def test_a_session_that_ends_or_is_cleared_leaves_no_waiter(waiters: Waiters) -> None:
+    ended, other = waiters.start(), waiters.start(session="s2")
+    waiters.start("hook", "--client", "claude-code", text=SAYS_STOP.replace("Stop", "SessionEnd"))
+    assert ended.wait(START_SECONDS) == 0
+    waiters.write("for builder")
+    assert other.wait(START_SECONDS) == waking.WOKEN
+
+
+@pytest.mark.sqlite
 @pytest.mark.parametrize("ended", ["its reader", "its parent"])
 def test_a_waiter_ends_with_its_client(waiters: Waiters, ended: str, tmp_path: Path) -> None:
     if ended == "its reader":
