@@ -25,7 +25,7 @@ class Terminal:
         self.keyboard, own = pty.openpty()
         self.shown = ""
         self.process = subprocess.Popen(
-            [sys.executable, "-c", LEAD, str(ROOT / "manage.py"), *arguments],
+            [sys.executable, "-c", LEAD, sys.executable, str(ROOT / "manage.py"), *arguments],
             env=environment(home, **more),
             cwd=cwd,
             stdin=own,
@@ -84,7 +84,4 @@ class Terminal:
 
 
 # Takes its terminal for the one that sends it signals, as a shell does, and becomes the command.
-LEAD = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-)
+LEAD = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
