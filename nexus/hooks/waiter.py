@@ -10,7 +10,7 @@ import signal
 import sys
 import time
 
-TICK_SECONDS = 1.0
+TICK_SECONDS = 0.5
 GONE = select.POLLHUP | select.POLLERR
 OVER, INTERRUPTED = 3, 130  # exit codes: nothing came in time; Ctrl-C
 
