@@ -126,6 +126,7 @@ def _held(kept: hook_state.HookMemory, now: float) -> str:
 
 def _wait(home: Path, call: HookCall, state: dict[str, Any], known: int | None, look_at: float) -> NoReturn:
     os.environ[STATE] = json.dumps(state)
-    command = [sys.executable, *sys.orig_argv[1:]]
+    # Not as a script: where that was removed meanwhile, Python would end with 2, the code that wakes.
+    command = [sys.executable, "-P", "-m", "nexus", *sys.argv[1:]]
     words = [state["place"], state["held"], signal_files.path(home, call.agent_id), known, look_at, state["give_up_at"]]
     processes.become([sys.executable, "-I", "-S", waiter.__file__, *map(str, words), str(state["parent"]), *command])

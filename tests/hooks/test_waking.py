@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -32,6 +32,7 @@ from tests.hooks.harness import Harness, until
 from tests.topics.conftest import Client
 
 TERMINAL = {"CLAUDE_CODE_ENTRYPOINT": "cli", "AI_AGENT": "claude-code_2-1-197_harness"}  # what Claude Code sets there
+NEXUS = ("-P", "-m", "nexus")
 SAYS_STOP = json.dumps({"hook_event_name": "Stop", "session_id": "s1", "cwd": "/"})
 
 
@@ -149,9 +150,11 @@ class Waiters:
     def __init__(self, harness: Harness) -> None:
         self.harness, self.started = harness, list[subprocess.Popen[str]]()
 
-    def start(self, *words: str, session: str = "s1", text: str = SAYS_STOP, **environ: str) -> subprocess.Popen[str]:
+    def start(
+        self, *words: str, session: str = "s1", text: str = SAYS_STOP, program: Sequence[str] = NEXUS, **environ: str
+    ) -> subprocess.Popen[str]:
         """Return a waiter once it waits."""
-        command = [sys.executable, "-P", "-m", "nexus", *(words or ("hook", "--client", "claude-code", "--wait"))]
+        command = [sys.executable, *program, *(words or ("hook", "--client", "claude-code", "--wait"))]
         command += ["--agent-id", "builder", "--project-root", str(self.harness.project)]
         before = self.sleeping()
         waiter = subprocess.Popen(
@@ -280,6 +283,17 @@ def test_a_waiter_that_cannot_begin_wakes_nobody(waiters: Waiters) -> None:
     for words in (("hook", "--client", "claude-code", "--wait", "--unknown"), ("wait", "--unknown")):
         broken = waiters.start(*words)
         assert broken.wait(START_SECONDS) == (0 if words[0] == "hook" else 1)
+
+
+@pytest.mark.sqlite
+def test_a_waiter_whose_program_was_removed_wakes_with_a_notice_alone(waiters: Waiters, tmp_path: Path) -> None:
+    script = tmp_path / "nexus"
+    script.write_text("from nexus_site.launch import main\n\nmain()\n")
+    waiter = waiters.start(program=[str(script)])
+    script.unlink()
+    waiters.write("for builder")
+    _, said = waiter.communicate(timeout=START_SECONDS)
+    assert (waiter.returncode, said.startswith(harness_texts.NOTICE)) == (waking.WOKEN, True), said
 
 
 @pytest.mark.sqlite
