@@ -264,6 +264,7 @@ CLIENTS: Mapping[str, Client] = {
                 "Interrupt": Activity.IDLE,
                 "SessionEnd": Activity.GONE,
             },
+            waking=Waking({"async": True, "timeout": 2_147_483}),  # seconds
         ),
         tools=Tools(  # its hooks report every shell tool under one name
             "mcp__nexus__{}", {**dict.fromkeys(FILES, ("apply_patch",)), **dict.fromkeys(SHELL, ("Bash",))}, "Bash"
@@ -318,7 +319,33 @@ CLIENTS: Mapping[str, Client] = {
         url="httpUrl",
         variable="${%s}",
         first="Start `qwen` here anew and approve the server nexus.",
+        mark="QWEN_CODE",
         empty_line="> Type your message or @path/to/file ─",
+        hooks=Hooks(
+            "~/.qwen/settings.json",
+            ".qwen/settings.json",
+            {**_CLAUDE, "PostToolUseFailure": AFTER, "PostCompact": COMPACT, "SessionEnd": END},
+            activities={
+                "Notification": Activity.ASKS,
+                "StopFailure": Activity.OUT_OF_QUOTA,
+                "PreCompact": Activity.COMPACTING,
+                "SessionEnd": Activity.GONE,
+            },
+            waking=Waking(
+                {"async": True, "timeout": 2_147_483_000},  # milliseconds, as it reads a thousand and more
+                (SESSION_START, STOP),
+                {"QWEN_CODE_MESSAGING_SOCKET": "/"},  # of its session, where its settings allow messages
+            ),
+        ),
+        tools=Tools(
+            "mcp__nexus__{}",
+            {
+                **dict.fromkeys(FILES, ("write_file", "edit")),
+                "structured_document_edit": ("notebook_edit",),
+                **dict.fromkeys(SHELL, ("run_shell_command",)),
+            },
+            "run_shell_command",
+        ),
     ),
     "opencode": Client(
         "opencode",

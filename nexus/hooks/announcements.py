@@ -91,7 +91,7 @@ def _news(settings: Any, call: HookCall, kept: hook_state.HookMemory, ask: Ask) 
         return str(owed)
     text, fresh = ask("waiting", call, known=list(known))
     kept.told = sorted(found.waiting.union(fresh))  # the notice gives the number of what it does not show
-    if call.event == STOP:
+    if call.event == STOP or is_woken(call.payload):
         kept.pressed = kept.told
     return str(text + owed)
 

@@ -2,8 +2,8 @@
 harness calls, with its names for them, their data, and how the agent hears the answer (docs/how-to/hooks.md has the
 table). Standard library alone.
 
-Claude Code and Codex: JSON with `hook_event_name`, answered with `additionalContext` or, at Stop, a block with its
-reason. Gemini CLI and Cursor: the same with other names. `text`: any other harness, plain text.
+Claude Code, Codex and Qwen Code: JSON with `hook_event_name`, answered with `additionalContext` or, at Stop, a block
+with its reason. Gemini CLI and Cursor: the same with other names. `text`: any other harness, plain text.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def fields(client: str, payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_woken(payload: Mapping[str, Any]) -> bool:
-    """Return whether what an agent was sent is a notice of ours, in which others' words are, or the line of `nexus
-    attach`: no person typed it."""
+    """Return whether what an agent was sent is a notice of ours, in which others' words are, or the line that only
+    says that something waits: no person typed it."""
     said = _text(payload, "prompt")
     return NOTICE in said or said.strip() == TYPED
 
@@ -104,7 +104,7 @@ PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR", "GEMINI_PROJECT
 PLANNING = "--planning"  # an option in the command of a hook for every point
 NOTICE = "[nexus] You are agent "  # how each notice begins
 WAIT = "--wait"  # an option of the hook that a client runs in the background
-TYPED = "Something waits for you on Nexus: pull your inbox and list your handoffs."  # by `nexus attach`
+TYPED = "Something waits for you on Nexus: pull your inbox and list your handoffs."  # where no notice may be typed
 MAX_ID = 255
 
 

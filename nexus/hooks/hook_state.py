@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nexus.core import files
-from nexus.core.coding_clients import SESSION_START, STOP, WAKE
+from nexus.core.coding_clients import PROMPT, SESSION_START, STOP, WAKE
 from nexus.hooks.harness import HookCall
 from nexus.hooks.signal_files import private_directory
 
@@ -42,7 +42,7 @@ class HookMemory:
         self.activity = activity  # what the agent does, as the store was told
 
 
-PATIENT = (SESSION_START, STOP, WAKE, None)  # calls that wait for another one; None only tells an activity
+PATIENT = (SESSION_START, PROMPT, STOP, WAKE, None)  # calls that wait for another one; None only tells an activity
 
 
 class Credentials(NamedTuple):
@@ -90,8 +90,8 @@ def _save(file: Path, content: dict[str, Any]) -> None:
 def lock(home: Path, call: HookCall) -> Iterator[bool]:
     """Yield whether no other call for this agent is inside; the system frees the lock of a process that died.
 
-    At the start of a session, when the agent would stop, and when it is to be woken, wait for the other call: no later
-    call would say what this one has to say.
+    At the start of a session or of a turn, when the agent would stop, and when it is to be woken, wait for the other
+    call: no later call would say what this one has to say, or not in time.
     """
     try:
         import fcntl

@@ -13,11 +13,13 @@ import math
 import os
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
 from nexus.core import processes
 from nexus.core.coding_clients import HARNESSES, SESSION_START
+from nexus.core.harness_events import Activity
 from nexus.core.time_limit import time_limit
 from nexus.hooks import announcements, entry, harness, hook_state, signal_files, waiter
 from nexus.hooks.entry import Configure
@@ -25,6 +27,8 @@ from nexus.hooks.harness import Ask, HookCall
 
 STATE = "NEXUS_WAITER"  # the variable in which the process remembers, from one look to the next
 WOKEN = 2  # the exit code at which Claude Code starts a turn with what stands on stderr
+QWEN_ADDRESS = "QWEN_CODE_MESSAGING_SOCKET"
+CLIENT_SECONDS = 3.0  # for a client to take a message; the hook itself has some seconds more
 LOOK_SECONDS = 300.0  # between two looks without a signal
 SETTLED_SECONDS = 5.0  # until the hooks of a session's start have told what waited already
 HELD_SECONDS = 60.0  # before a look is repeated that failed, or that may not wake
@@ -32,8 +36,8 @@ MOST_A_MINUTE, MOST_IN_A_ROW = 20, 100  # of wakes; in a row: since somebody typ
 
 
 def main(configure: Configure, ask: Ask, *, hooked: bool) -> NoReturn:
-    """Wait, and end the process: for a client's hook with WOKEN and the notice on stderr, otherwise with 0 and the
-    notice on stdout, OVER if nothing came in time, or 1 and an error."""
+    """Wait, and end the process: for a client's hook when its agent is woken, for Claude Code with WOKEN and the notice
+    on stderr; otherwise with 0 and the notice on stdout, OVER if nothing came in time, or 1 and an error."""
     settings = call = None
     before: dict[str, Any] = json.loads(os.environ.pop(STATE, "{}"))
     try:
@@ -42,21 +46,26 @@ def main(configure: Configure, ask: Ask, *, hooked: bool) -> NoReturn:
             call, seconds = _call(arguments, before, hooked)
             if hooked and not _can_wake(call.client):
                 os._exit(0)
+            if hooked and call.client == "qwen":  # its address stays where /clear begins another session
+                call = call._replace(session=os.environ[QWEN_ADDRESS])
             state = before or _begun(settings.home, call, seconds, hooked)
     except Exception as error:
         entry.complain(error, settings, call or harness.caller(sys.argv[2:], os.environ))
         sys.stderr.flush()
         os._exit(0 if hooked else 1)
+    start_turn = STARTERS.get(call.client) if hooked else None
     known = signal_files.stamp(settings.home, call.agent_id)  # before the look, so that no signal is missed
     try:
         with time_limit(entry.TIME_LIMIT_SECONDS):
             if not before and call.name == SESSION_START:  # what waits already, the hook of this event tells
                 notice, look_at = "", time.time() + SETTLED_SECONDS
             else:
-                notice, look_at = look(settings, call, ask)
+                notice, look_at = look(settings, call, ask, start_turn)
     except Exception as error:
         entry.complain(error, settings, call)
         notice, look_at = "", time.time() + HELD_SECONDS
+    if notice and start_turn:
+        os._exit(0)
     if notice:
         stream = sys.stderr if hooked else sys.stdout
         with contextlib.suppress(OSError):
@@ -80,7 +89,14 @@ def _can_wake(client: str) -> bool:
     """Return whether the client's session that this hook runs in can be woken."""
     waking = HARNESSES[client].waking
     where = waking.where.items() if waking else ()
-    return waking is not None and all(os.environ.get(name, "").startswith(value) for name, value in where)
+    fits = waking is not None and all(os.environ.get(name, "").startswith(value) for name, value in where)
+    return fits and (client != "qwen" or _is_in_terminal())
+
+
+def _is_in_terminal() -> bool:
+    """Return whether this session of Qwen Code is in a terminal, by its register: one of an editor takes no messages."""
+    register = Path(os.environ.get("QWEN_HOME") or "~/.qwen").expanduser() / "sessions"
+    return (register / Path(os.environ[QWEN_ADDRESS]).with_suffix(".json").name).exists()
 
 
 def _begun(home: Path, call: HookCall, seconds: float, hooked: bool) -> dict[str, Any]:
@@ -95,21 +111,34 @@ def _begun(home: Path, call: HookCall, seconds: float, hooked: bool) -> dict[str
     }
 
 
-def look(settings: Any, call: HookCall, ask: Ask) -> tuple[str, float]:
-    """Return the notice that wakes the agent, empty if nothing does, and when (unix time) to look again."""
+def look(
+    settings: Any, call: HookCall, ask: Ask, start_turn: Callable[[HookCall, str], None] | None = None
+) -> tuple[str, float]:
+    """Return the notice that wakes the agent, empty if nothing does, and when (unix time) to look again.
+
+    `start_turn` gives it to the client. Where that fails nothing counts as told: the next look tries again.
+    """
     with hook_state.lock(settings.home, call):
         kept = hook_state.load(settings.home, call)
         seen = announcements.seen(settings, call, ask)
         kept.told = [item for item in kept.told if item in seen.waiting]
         now, notice = time.time(), ""
+        told_by = (signal_files.stamp(settings.home, call.agent_id) or 0) / 1e9 + HELD_SECONDS  # by hooks at work
         look_at = min(seen.changes_at, now + (announcements.pace(settings) if settings.database_url else LOOK_SECONDS))
         if seen.personal - set(kept.told):
             if why := _held(kept, now):
                 hook_state.record_fault(settings.home, call.agent_id, call.root, why)
                 look_at = now + HELD_SECONDS
+            elif start_turn is queue_line and kept.activity == Activity.WORKING and now < told_by:
+                look_at = told_by
             else:
-                notice, fresh = ask("waiting", call, known=list(kept.told))
-                kept.told = kept.pressed = sorted(seen.waiting.union(fresh))
+                if start_turn is queue_line:  # the hook of the turn that begins tells it
+                    notice = harness.TYPED
+                else:
+                    notice, fresh = ask("waiting", call, known=list(kept.told))
+                    kept.told = kept.pressed = sorted(seen.waiting.union(fresh))
+                if start_turn:
+                    start_turn(call, notice)
                 kept.woken = [*kept.woken, now]
         hook_state.save(settings.home, call, kept)
     return str(notice), look_at
@@ -122,6 +151,34 @@ def _held(kept: hook_state.HookMemory, now: float) -> str:
     if sum(0 <= now - moment < 60 for moment in kept.woken) >= MOST_A_MINUTE:
         return f"it was woken {MOST_A_MINUTE} times within a minute, and sleeps until that is over"
     return ""
+
+
+def queue_line(call: HookCall, notice: str) -> None:
+    """Put a line into the queue of Codex's session. Others on this machine may read a command line, so the notice comes
+    from the hook of the turn that begins. Raises OSError or TimeoutError."""
+    command = ["codex", "queue", f"--thread={call.session}", f"--message={notice}"]
+    done = processes.run(command, cwd=os.sep, env=os.environ, seconds=CLIENT_SECONDS, largest=65_536)
+    if done.code:
+        raise OSError(f"codex queue took no message: {done.errors.decode(errors='replace')}")
+
+
+def send_to_session(call: HookCall, notice: str) -> None:
+    """Send a notice to Qwen Code's session, whose address its hooks get. Raises OSError."""
+    import socket
+
+    message = {"role": "user", "content": notice}
+    lines: list[Mapping[str, Any]] = [
+        {"msgV": 1, "type": "auth", "token": os.environ["QWEN_CODE_MESSAGING_TOKEN"]},
+        {"msgV": 1, "type": "user", "msgId": os.urandom(16).hex(), "message": message},
+    ]
+    with socket.socket(socket.AF_UNIX) as session:
+        session.settimeout(CLIENT_SECONDS)
+        session.connect(os.environ[QWEN_ADDRESS])
+        session.sendall("".join(json.dumps(line) + "\n" for line in lines).encode())
+
+
+# How a client starts a turn with a notice, where the end of a hook does not.
+STARTERS: Mapping[str, Callable[[HookCall, str], None]] = {"codex": queue_line, "qwen": send_to_session}
 
 
 def _wait(home: Path, call: HookCall, state: dict[str, Any], known: int | None, look_at: float) -> NoReturn:

@@ -22,7 +22,7 @@ MARK = "PLAY:"
 HANG = "HANG"
 NOT_YET = "unsupported call"
 PAUSE_SECONDS = 0.25
-Said = tuple[str, str]  # user, called or answered, and the text
+Said = tuple[str, str]  # user, told (by the client), said, called or answered, and the text
 Round = str | Sequence[Sequence[Any]]
 
 
@@ -90,8 +90,8 @@ def of_responses(body: Mapping[str, Any]) -> Iterator[Said]:
         before = kind
         if kind.endswith("_output"):
             yield "answered", text_of(item.get("output"))
-        elif kind == "message" and item["role"] == "user":
-            yield "user", text_of(item["content"])
+        elif kind == "message" and item["role"] in ("user", "developer"):
+            yield ("user" if item["role"] == "user" else "told"), text_of(item["content"])
 
 
 def of_gemini(body: Mapping[str, Any]) -> Iterator[Said]:

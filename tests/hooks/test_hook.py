@@ -22,7 +22,7 @@ from django.conf import settings
 from django.db import connection
 
 from coordination.models import Session
-from nexus.core.coding_clients import PROMPT, SESSION_START, STOP
+from nexus.core.coding_clients import PROMPT, SESSION_START, STOP, TOOL_USED
 from nexus.core.operations import dispatch
 from nexus.core.operations.errors import Code, NexusError
 from nexus.hooks import entry, hook_state, signal_files, store_queries
@@ -199,8 +199,8 @@ def test_it_tells_once_when_its_harness_calls_in_parallel(harness: Harness) -> N
     assert {(one.returncode, one.stderr) for one in done} == {(0, "")}
 
 
-@pytest.mark.parametrize("event", [SESSION_START, STOP])
-def test_it_tells_at_both_ends_of_a_session_whatever_another_call_is_at(
+@pytest.mark.parametrize("event", [SESSION_START, PROMPT, STOP])
+def test_it_tells_at_the_ends_of_a_session_and_of_a_turn_whatever_another_call_is_at(
     fresh: Any, builder: HookCall, call: Operation, monkeypatch: pytest.MonkeyPatch, event: str
 ) -> None:
     write(call, builder.root)
@@ -214,7 +214,7 @@ def test_it_tells_at_both_ends_of_a_session_whatever_another_call_is_at(
     with other:
         assert other.enter_context(hook_state.lock(fresh.home, builder))
         monkeypatch.setattr(fcntl, "flock", waits)
-        assert entry.respond(fresh, builder, must_not_start) == ""
+        assert entry.respond(fresh, builder._replace(event=TOOL_USED), must_not_start) == ""
         assert "hello" in entry.respond(fresh, builder._replace(event=event), store_queries.answer)
 
 

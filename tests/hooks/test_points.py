@@ -61,6 +61,7 @@ def test_it_knows_the_points_of_each_client() -> None:
         "claude-code": ["context_compact"],  # which it tells by starting the session anew
         "codex": ["session_end"],
         "gemini": ["subagent_spawn", "subagent_complete"],
+        "qwen": [],
         "cursor": [],
         "text": ["session_end", "context_compact"],
     }

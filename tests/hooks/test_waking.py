@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,16 +15,18 @@ from subprocess import PIPE
 from typing import Any
 
 import pytest
+import time_machine
 from django.conf import settings
 
 from nexus.control import hook as questions_queries  # noqa: F401  # as the launcher does
 from nexus.control.toolset import CONTROL
 from nexus.core.coding_clients import PROMPT, STOP, WAKE
+from nexus.core.harness_events import Activity
 from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
-from nexus.hooks import entry, hook_state, store_queries, waking
+from nexus.hooks import entry, hook_state, signal_files, store_queries, waking
 from nexus.hooks import harness as harness_texts
-from nexus.hooks.harness import HookCall
+from nexus.hooks.harness import TYPED, HookCall
 from nexus.topics import hook as topics_queries  # noqa: F401
 from tests.acceptance.hub import START_SECONDS
 from tests.conftest import OPERATOR
@@ -139,6 +142,17 @@ def test_it_is_woken_so_often_at_most(builder: HookCall, call: Operation, projec
         assert not look(builder)
     entry.respond(settings.NEXUS, prompt, asked)  # somebody types something
     assert wakes(1) == 1
+
+
+def test_what_a_client_did_not_take_is_told_later(builder: HookCall, call: Operation, project: str) -> None:
+    write(call, project, ITSELF)
+
+    def fails(*_: Any) -> None:
+        raise OSError("it is closed")
+
+    with pytest.raises(OSError, match="closed"):
+        waking.look(settings.NEXUS, builder, asked, fails)
+    assert "hello" in look(builder)
 
 
 # As processes
@@ -311,3 +325,76 @@ def test_what_waits_when_a_session_begins_is_told_by_the_hook_of_its_beginning(w
     waiters.write("comes later")
     _, notice = waiter.communicate(timeout=START_SECONDS)
     assert (waiter.returncode, "comes later" in notice) == (waking.WOKEN, True)
+
+
+RECORDS = """#!/bin/sh
+printf '%s\\n' "$@" > "$0.said"
+"""
+
+
+@pytest.mark.sqlite
+def test_codex_is_asked_for_a_turn_and_the_hook_of_that_turn_tells_what_came(waiters: Waiters, tmp_path: Path) -> None:
+    codex, harness = tmp_path / "codex", waiters.harness
+    codex.write_text(RECORDS)
+    codex.chmod(0o755)
+    harness.environ["PATH"] = f"{tmp_path}:{harness.environ['PATH']}"
+    waiter = waiters.start("hook", "--client", "codex", "--wait")
+    waiters.write("for builder")
+    assert (waiter.wait(START_SECONDS), waiter.communicate()) == (0, ("", ""))
+    assert codex.with_suffix(".said").read_text().split("\n") == ["queue", "--thread=s1", f"--message={TYPED}", ""]
+    asked = ("--client", "codex", "--agent-id", "builder", "--project-root", str(harness.project))
+
+    def turn(prompt: str) -> str:
+        return harness.hook(*asked, text=json.dumps({"hook_event_name": PROMPT, "prompt": prompt})).stdout
+
+    def wakes() -> int:
+        call = HookCall("codex", PROMPT, str(harness.project), "builder")
+        return len(hook_state.load(harness.home, call).woken)
+
+    assert "for builder" in turn(TYPED)
+    assert (wakes(), turn("go on"), wakes()) == (1, "", 0)
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_codex_at_work_is_left_to_its_hooks_for_a_minute(
+    builder: HookCall, call: Operation, project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "codex").write_text(RECORDS)
+    (tmp_path / "codex").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    kept = hook_state.load(settings.NEXUS.home, builder)
+    kept.activity = Activity.WORKING
+    hook_state.save(settings.NEXUS.home, builder, kept)
+    signal_files.arm(settings.NEXUS.home, "builder")
+    write(call, project, ITSELF)
+
+    def rung() -> tuple[str, float]:
+        return waking.look(settings.NEXUS, builder, asked, waking.STARTERS["codex"])
+
+    notice, look_at = rung()
+    assert (notice, 0 < look_at - time.time() <= waking.HELD_SECONDS) == ("", True)
+    with time_machine.travel(look_at):
+        assert rung()[0] == TYPED
+
+
+@pytest.mark.sqlite
+def test_qwen_gets_the_notice_at_the_address_of_its_session(waiters: Waiters, tmp_path: Path) -> None:
+    address = tmp_path / "71.sock"
+    given = {"QWEN_CODE_MESSAGING_SOCKET": str(address), "QWEN_CODE_MESSAGING_TOKEN": "t", "QWEN_HOME": str(tmp_path)}
+    waiters.harness.environ |= given
+    wait = ("hook", "--client", "qwen", "--wait")
+    assert waiters.start(*wait).wait(START_SECONDS) == 0, "a session of an editor takes none"
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "sessions" / "71.json").touch()
+    with socket.socket(socket.AF_UNIX) as session:
+        session.bind(str(address))
+        session.listen()
+        before = waiters.start(*wait)
+        waiter = waiters.start(*wait, session="s2")  # after /clear
+        assert before.wait(START_SECONDS) == 0
+        waiters.write("for builder")
+        with session.accept()[0] as peer, peer.makefile() as lines:
+            auth, sent = map(json.loads, lines)
+    assert (waiter.wait(START_SECONDS), waiter.communicate()) == (0, ("", ""))
+    assert auth == {"msgV": 1, "type": "auth", "token": "t"}
+    assert (sent["type"], "for builder" in sent["message"]["content"]) == ("user", True)

@@ -21,7 +21,7 @@ from tests.hooks.harness import Harness
 from tests.reservations.git import Held, Repo
 
 pytestmark = pytest.mark.sqlite  # the store is a file, and rows are put into it
-BEFORE = {"claude-code": "PreToolUse", "codex": "PreToolUse", "gemini": "BeforeTool", "cursor": "preToolUse"}
+BEFORE = {"gemini": "BeforeTool", "cursor": "preToolUse"}  # elsewhere PreToolUse
 
 
 @pytest.fixture
@@ -58,7 +58,12 @@ class Hook:
         asked = asked or (
             {"command": f"*** Begin Patch\n{patch}"} if client == "codex" else {"file_path": "".join(files)}
         )
-        payload = {"hook_event_name": BEFORE[client], "tool_name": tool, "tool_input": asked, "cwd": cwd}
+        payload = {
+            "hook_event_name": BEFORE.get(client, "PreToolUse"),
+            "tool_name": tool,
+            "tool_input": asked,
+            "cwd": cwd,
+        }
         given = ["--client", client, "--agent-id", "ben", "--project", str(self.root)]
         settings = SimpleNamespace(
             guard_edits=mode, database_url=None, database=self.held.file, home=self.held.file.parent
@@ -88,7 +93,7 @@ def test_it_tells_or_stops_in_each_clients_words(hook: Hook, held: Held, top: Pa
     held.reserve("ann", top, "a.py")
     told = json.loads(hook.before(str(top / "a.py"), client=client))
     stopped = json.loads(hook.before(str(top / "a.py"), client=client, mode="stop"))
-    heard = {"gemini": "systemMessage", "cursor": "user_message"}
+    heard = {"gemini": "systemMessage", "qwen": "systemMessage", "cursor": "user_message"}
     assert told.keys() == {heard.get(client, "hookSpecificOutput")}
     denials = [stopped.get("permission"), stopped.get("decision")]
     denials.append(stopped.get("hookSpecificOutput", {}).get("permissionDecision"))

@@ -1,0 +1,43 @@
+"""A terminal in which a published client runs, as a person has it: a tmux server of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.acceptance.pool import until
+from tests.outside import program
+
+
+class Terminal:
+    """A pane of 200 × 50 with a program in it."""
+
+    def __init__(self, place: Path, command: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> None:
+        """Start the program; `place` is the path of a socket that is not there yet."""
+        self._tmux = [program("tmux"), "-f", os.devnull, "-S", str(place)]
+        self._environ = environ
+        self._ran("new-session", "-d", "-x", "200", "-y", "50", "-c", str(cwd), *command)
+        self.pid = int(self._ran("display-message", "-p", "#{pane_pid}"))
+
+    def _ran(self, *words: str) -> str:
+        command = [*self._tmux, *words]
+        return subprocess.run(command, env=dict(self._environ), check=True, capture_output=True, text=True).stdout
+
+    def screen(self) -> str:
+        return self._ran("capture-pane", "-p")
+
+    def type(self, text: str) -> None:
+        """Type a text of less than a line, and see it."""
+        self._ran("send-keys", "-l", text)
+        until(lambda: text in self.screen())
+
+    def press(self, *keys: str) -> None:
+        self._ran("send-keys", *keys)
+
+    def close(self) -> None:
+        """Kill the program, and with it the terminal."""
+        os.kill(self.pid, signal.SIGKILL)
+        subprocess.run([*self._tmux, "kill-server"], check=False, capture_output=True)
