@@ -108,6 +108,8 @@ class Client(NamedTuple):
     # Its empty input line in a terminal and, as one character, the rule below it: a regular expression that begins with
     # the prompt. None if nobody tried it.
     empty_line: str | None = None
+    # How its agent is woken while it is idle, or what must happen instead.
+    woken: str = "While it is idle nothing wakes its agent: it sees what came when its person types something."
     hooks: Hooks | None = None
     tools: Tools | None = None
     subagents: Subagents | None = None
@@ -144,6 +146,7 @@ CLIENTS: Mapping[str, Client] = {
         first="Start `claude` here anew and allow the server nexus.",
         mark="CLAUDECODE",
         empty_line=r'❯( Try ".*")? ─',
+        woken="A hook wakes its agent while it is idle.",
         hooks=Hooks(
             "~/.claude/settings.json",
             ".claude/settings.local.json",  # not in the repository: the command's path is of this machine
@@ -253,6 +256,7 @@ CLIENTS: Mapping[str, Client] = {
         first="Start `codex` here anew, trust the project, and review the hooks with /hooks.",
         mark="CODEX_THREAD_ID",
         empty_line="› (Ask Codex to do anything|Ask a follow-up question)",
+        woken="A hook wakes its agent while it is idle, within ten seconds where Codex has no background server.",
         hooks=Hooks(
             "~/.codex/hooks.json",
             ".codex/hooks.json",
@@ -300,6 +304,7 @@ CLIENTS: Mapping[str, Client] = {
                 "SessionEnd": Activity.GONE,
             },
         ),
+        woken="While it is idle only `nexus attach`, in tmux, wakes its agent.",
         tools=Tools(
             "mcp_nexus_{}",
             {
@@ -321,6 +326,7 @@ CLIENTS: Mapping[str, Client] = {
         first="Start `qwen` here anew and approve the server nexus.",
         mark="QWEN_CODE",
         empty_line="> Type your message or @path/to/file ─",
+        woken="A hook wakes its agent while it is idle, unless its setting agents.crossSessionInbound forbids that.",
         hooks=Hooks(
             "~/.qwen/settings.json",
             ".qwen/settings.json",
@@ -378,6 +384,7 @@ CLIENTS: Mapping[str, Client] = {
         user_file="~/.cline/data/settings/cline_mcp_settings.json",
         types=("stdio", "streamableHttp"),
         empty_line=r"❯ (What can I do for you\?|Ask anything\.\.\.) ─",
+        woken="While it is idle only `nexus attach`, in tmux, wakes its agent.",
     ),
     "copilot": Client(
         "Copilot CLI",
@@ -388,6 +395,7 @@ CLIENTS: Mapping[str, Client] = {
         types=("local", "http"),
         first="Start `copilot` here anew and trust the folder.",
         empty_line="❯ ─",
+        woken="While it is idle only `nexus attach`, in tmux, wakes its agent, or `nexus wait`, which it runs itself.",
     ),
     "auggie": Client(
         "Auggie",

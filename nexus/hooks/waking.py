@@ -94,7 +94,7 @@ def _can_wake(client: str) -> bool:
 
 
 def _is_in_terminal() -> bool:
-    """Return whether this session of Qwen Code is in a terminal, by its register: one of an editor takes no messages."""
+    """Return whether this session of Qwen Code is in a terminal: one of an editor takes no messages."""
     register = Path(os.environ.get("QWEN_HOME") or "~/.qwen").expanduser() / "sessions"
     return (register / Path(os.environ[QWEN_ADDRESS]).with_suffix(".json").name).exists()
 

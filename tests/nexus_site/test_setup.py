@@ -463,6 +463,14 @@ def test_it_follows_no_link_of_the_users_to_anothers_file(home: Path, shop: Path
     assert other.read_bytes() == before
 
 
+def test_it_says_of_each_client_how_its_idle_agent_is_woken(home: Path, shop: Path) -> None:
+    said = set_up(shop)
+    for client in HERE:
+        [line] = [line for line in said.split("\n") if line.startswith(f"{CLIENTS[client].title}: ") and "Then" in line]
+        assert line.endswith(f' Do your first turn." {CLIENTS[client].woken}')
+    assert "wakes" not in ran(shop, "--yes", "--without", "hub", "--without", "hooks")[1]
+
+
 def test_a_guide_that_is_a_link_to_the_other_has_the_paragraph_once(home: Path, shop: Path) -> None:
     (shop / "CLAUDE.md").symlink_to("AGENTS.md")
     set_up(shop, "--client", "claude-code", "--client", "codex")

@@ -265,7 +265,8 @@ class Command(NexusCommand):
         for client in chosen:
             known = CLIENTS[client]
             say = f'"You are {derived_id(client, str(root))} on Nexus. Do your first turn."'
-            self.stdout.write(f"{known.title}: {known.first} Then say {say}")
+            woken = "" if "hooks" in options["without"] else f" {known.woken}"
+            self.stdout.write(f"{known.title}: {known.first} Then say {say}{woken}")
         if holder := running(home):
             url = f"{local_url(holder.host, holder.port)}/admin/"
             self.stdout.write(f"Watch your agents and answer their questions at {url}")
