@@ -34,8 +34,19 @@ class Terminal:
         self._ran("send-keys", "-l", text)
         until(lambda: text in self.screen())
 
-    def press(self, *keys: str) -> None:
-        self._ran("send-keys", *keys)
+    def press(self, key: str) -> None:
+        self._ran("send-keys", key)
+
+    def press_until(self, key: str, seen: str) -> None:
+        """Press a key, again and again, until a text is seen."""
+
+        def is_seen() -> bool:
+            found = seen in self.screen()
+            if not found:
+                self.press(key)
+            return found
+
+        until(is_seen)
 
     def close(self) -> None:
         """Kill the program, and with it the terminal."""
