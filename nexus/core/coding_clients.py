@@ -52,6 +52,7 @@ class Hooks(NamedTuple):
     hears_before: bool = False  # whether its agent hears what is said before a tool is used
     activities: Mapping[str, Activity] = {}  # by the client's name of a point that tells what its agent does
     since: Mapping[str, tuple[int, ...]] = {}  # by point, the first version that has it: an older one refuses the file
+    most_seconds: Mapping[str, int] = {}  # by point, that the client gives a hook, where that is less than usual
     waking: Waking | None = None  # None: the client has no hook that can wake its agent
 
     def file(self, scope: str) -> str:
@@ -268,6 +269,7 @@ CLIENTS: Mapping[str, Client] = {
                 "Interrupt": Activity.IDLE,
                 "SessionEnd": Activity.GONE,
             },
+            most_seconds={"Interrupt": 3, "SessionEnd": 3},  # it warns of more at each start
             waking=Waking({"async": True, "timeout": 2_147_483}),  # seconds
         ),
         tools=Tools(  # its hooks report every shell tool under one name

@@ -170,9 +170,12 @@ def hook_entries(client: str, command: str) -> dict[str, dict[str, Any]]:
     matchers = {name: {"matcher": tools[name]} if name in tools else {} for name in names}
     if client == "cursor":
         return {name: {"command": command, "timeout": HOOK_TIMEOUT, **matchers[name]} for name in names}
-    timeout = HOOK_TIMEOUT * (1000 if client == "gemini" else 1)
-    handler = {"type": "command", "command": command, "timeout": timeout}
-    return {name: {**matchers[name], "hooks": [handler]} for name in names}
+    unit = 1000 if client == "gemini" else 1
+    handlers = {
+        name: {"type": "command", "command": command, "timeout": hooks.most_seconds.get(name, HOOK_TIMEOUT) * unit}
+        for name in names
+    }
+    return {name: {**matchers[name], "hooks": [handlers[name]]} for name in names}
 
 
 def waking_entry(client: str, command: str) -> dict[str, Any] | None:

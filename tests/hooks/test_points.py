@@ -326,6 +326,12 @@ def test_a_point_that_would_spoil_an_older_clients_file_is_left_out(
     assert document.get(("hooks",)) is None
 
 
+def test_it_asks_a_client_for_no_more_time_than_that_gives() -> None:
+    entries = client_entries.hook_entries("codex", client_entries.hook_command(["nexus"], "codex"))
+    asked = {name: entry["hooks"][0]["timeout"] for name, entry in entries.items()}
+    assert (asked["SessionEnd"], asked["Interrupt"], asked["Stop"]) == (3, 3, client_entries.HOOK_TIMEOUT)
+
+
 def test_it_registers_what_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     from nexus.planning.hook import handle
 
