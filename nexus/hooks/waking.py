@@ -7,15 +7,15 @@ that each thing is told once.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from nexus.core import processes
 from nexus.core.coding_clients import HARNESSES, SESSION_START
@@ -32,7 +32,8 @@ CLIENT_SECONDS = 3.0  # for a client to take a message; the hook itself has some
 LOOK_SECONDS = 300.0  # between two looks without a signal
 SETTLED_SECONDS = 5.0  # until the hooks of a session's start have told what waited already
 HELD_SECONDS = 60.0  # before a look is repeated that failed, or that may not wake
-MOST_A_MINUTE, MOST_IN_A_ROW = 20, 100  # of wakes; in a row: since somebody typed something
+MOST_A_MINUTE, MOST_IN_A_ROW = 20, 100  # of wakes; in a row: within a day, since somebody typed something
+DAY_SECONDS = 86_400
 
 
 def main(configure: Configure, ask: Ask, *, hooked: bool) -> NoReturn:
@@ -53,7 +54,8 @@ def main(configure: Configure, ask: Ask, *, hooked: bool) -> NoReturn:
         entry.complain(error, settings, call or harness.caller(sys.argv[2:], os.environ))
         sys.stderr.flush()
         os._exit(0 if hooked else 1)
-    start_turn = STARTERS.get(call.client) if hooked else None
+    by_exit = not hooked or call.client not in STARTERS  # the end of this process starts the turn
+    start_turn = partial(write, sys.stderr if hooked else sys.stdout) if by_exit else STARTERS[call.client]
     known = signal_files.stamp(settings.home, call.agent_id)  # before the look, so that no signal is missed
     try:
         with time_limit(entry.TIME_LIMIT_SECONDS):
@@ -64,14 +66,8 @@ def main(configure: Configure, ask: Ask, *, hooked: bool) -> NoReturn:
     except Exception as error:
         entry.complain(error, settings, call)
         notice, look_at = "", time.time() + HELD_SECONDS
-    if notice and start_turn:
-        os._exit(0)
     if notice:
-        stream = sys.stderr if hooked else sys.stdout
-        with contextlib.suppress(OSError):
-            stream.write(notice)
-            stream.flush()
-        os._exit(WOKEN if hooked else 0)
+        os._exit(WOKEN if hooked and by_exit else 0)
     _wait(settings.home, call, state, known, look_at)
 
 
@@ -139,18 +135,27 @@ def look(
                     kept.told = kept.pressed = sorted(seen.waiting.union(fresh))
                 if start_turn:
                     start_turn(call, notice)
-                kept.woken = [*kept.woken, now]
+                kept.woken = [*(moment for moment in kept.woken if now - moment < DAY_SECONDS), now]
         hook_state.save(settings.home, call, kept)
     return str(notice), look_at
 
 
 def _held(kept: hook_state.HookMemory, now: float) -> str:
     """Return why the agent may not be woken; empty if it may."""
-    if len(kept.woken) >= MOST_IN_A_ROW:
-        return f"it was woken {MOST_IN_A_ROW} times since somebody typed something to it, and waits for that"
+    if sum(now - moment < DAY_SECONDS for moment in kept.woken) >= MOST_IN_A_ROW:
+        return f"it was woken {MOST_IN_A_ROW} times within a day, and nobody typed anything to it: it waits for that"
     if sum(0 <= now - moment < 60 for moment in kept.woken) >= MOST_A_MINUTE:
         return f"it was woken {MOST_A_MINUTE} times within a minute, and sleeps until that is over"
     return ""
+
+
+def write(stream: TextIO, call: HookCall, notice: str) -> None:
+    """Write the notice for whoever waits for the end of this process. End with nothing told where nobody does."""
+    try:
+        stream.write(notice)
+        stream.flush()
+    except OSError:
+        os._exit(0)
 
 
 def queue_line(call: HookCall, notice: str) -> None:
