@@ -112,6 +112,7 @@ class Client(NamedTuple):
     # How its agent is woken while it is idle, or what must happen instead.
     woken: str = "While it is idle nothing wakes its agent: it sees what came when its person types something."
     hooks: Hooks | None = None
+    plugin: Hooks | None = None  # files of our plugin, which calls `nexus hook` as Claude Code does
     tools: Tools | None = None
     subagents: Subagents | None = None
 
@@ -372,6 +373,13 @@ CLIENTS: Mapping[str, Client] = {
         variable="{env:%s}",
         first="Start `opencode` here anew.",
         mark="OPENCODE",
+        plugin=Hooks(
+            "~/.config/opencode/plugins/nexus.js",
+            ".opencode/plugins/nexus.js",
+            {"SessionStart": START, "UserPromptSubmit": MESSAGE, "PreToolUse": BEFORE, "PostToolUse": AFTER},
+            hears_before=True,
+            waking=Waking({}),
+        ),
         tools=Tools(
             "nexus_{}",
             {**dict.fromkeys(FILES, ("edit", "write", "apply_patch")), **dict.fromkeys(SHELL, ("bash",))},
@@ -419,7 +427,8 @@ CLIENTS: Mapping[str, Client] = {
     "json": Client("any other client", types=LOCAL_OR_HTTP),
 }
 HOOKED = {name: client.hooks for name, client in CLIENTS.items() if client.hooks}
-HARNESSES = {**HOOKED, "text": TEXT}  # whoever calls `nexus hook`
+PLUGGED = {name: client.plugin for name, client in CLIENTS.items() if client.plugin}
+HARNESSES = {**HOOKED, **PLUGGED, "text": TEXT}  # whoever calls `nexus hook`
 TOOLS = {name: client.tools for name, client in CLIENTS.items() if client.tools}
 SUBAGENTS = {name: client.subagents for name, client in CLIENTS.items() if client.subagents}
 

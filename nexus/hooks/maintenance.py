@@ -25,7 +25,7 @@ def _client_files(examination: Any) -> Iterator[Finding]:
         try:
             for path, written in setup_record.read(record).files.items():
                 for kind, client in written.parts:
-                    if client:
+                    if client and kind != "whole":
                         formats[Path(path)] = setup_record.format_of(kind, client)
         except NexusError as error:
             yield Finding(error.message, "Delete it; `nexus setup` writes another, and cannot undo what was before.")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from coordination.models import Agent
 from nexus.core.clock import now
-from nexus.core.coding_clients import CLIENTS, HOOKED
+from nexus.core.coding_clients import CLIENTS, HARNESSES
 from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import not_found
 from nexus.hooks import hook_state, setup_record
@@ -102,7 +102,7 @@ def _installed(home: Path) -> Iterator[tuple[str, str, datetime]]:
             continue  # it was removed meanwhile
         for each in written.files.values():
             for kind, client in each.parts:
-                if kind == "hooks" and client in HOOKED:
+                if kind != "server" and client in HARNESSES:
                     yield client, written.project_root, since
 
 

@@ -6,13 +6,16 @@ server's.
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
-from nexus.core.coding_clients import CLIENTS, HOOKED, Format
+from nexus.core.coding_clients import CLIENTS, HOOKED, PLUGGED, Format
 from nexus.core.files import Change
 from nexus.core.operations import registry
 from nexus.core.operations.errors import NexusError
@@ -26,6 +29,7 @@ END = "<!-- /nexus -->"
 MARKED = re.compile(rf"{re.escape(BEGIN)}\r?\n.*?{re.escape(END)}(?:\r?\n)?", re.DOTALL)
 SKILL = ".agents/skills/nexus/SKILL.md"  # most clients look here
 AGENTS = "AGENTS.md"
+PLUGIN_COMMAND = re.compile(r"const COMMAND = \[.*\]")
 IMPORTED = f"@{AGENTS}"  # in a CLAUDE.md that imports the other file
 
 
@@ -72,7 +76,7 @@ class Piece:
     title: str
     file: Path
     kind: Kind
-    client: str  # the client of an entry; otherwise empty
+    client: str  # the client of an entry or a plugin; otherwise empty
     put: Callable[[str | None], Change]
     paste: str  # the text to paste by hand if Nexus cannot write it
 
@@ -90,7 +94,12 @@ def server(client: str, root: Path, scope: str, command: Sequence[str]) -> Piece
 
 
 def hooks(client: str, root: Path, scope: str, command: str) -> Piece:
-    """Return the client's hooks that call `command`."""
+    """Return the client's hooks that call `command`, or the plugin that does."""
+    if client in PLUGGED:
+        words = json.dumps(shlex.split(command))
+        plugin = files("nexus.hooks").joinpath(f"{client}_plugin.js").read_text("utf-8")
+        file = client_entries.locate(PLUGGED[client].file(scope), root)
+        return whole("mail", file, PLUGIN_COMMAND.sub(lambda _: f"const COMMAND = {words}", plugin), client)
     path = HOOKED[client].file(scope)
     paste = client_entries.dump("json", ("hooks",), client_entries.hook_entries(client, command))
 
@@ -108,13 +117,13 @@ def _entry(title: str, file: Path, format: Format, kind: Kind, client: str, edit
     return Piece(title, file, kind, client, put, paste)
 
 
-def whole(title: str, file: Path, content: str) -> Piece:
+def whole(title: str, file: Path, content: str, client: str = "") -> Piece:
     """Return a file that belongs to Nexus alone. Version control may check it out with Windows' line ends."""
 
     def put(text: str | None) -> Change:
         return Change(file, text, text if (text or "").replace("\r\n", "\n") == content else content)
 
-    return Piece(title, file, "whole", "", put, content)
+    return Piece(title, file, "whole", client, put, content)
 
 
 def texts(chosen: Sequence[str], root: Path, toolsets: Sequence[str]) -> Iterator[Piece]:

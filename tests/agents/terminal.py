@@ -34,8 +34,10 @@ class Terminal:
         self._ran("send-keys", "-l", text)
         until(lambda: text in self.screen())
 
-    def press(self, key: str) -> None:
+    def press(self, key: str, seen: str = "") -> None:
+        """Press a key, and see a text."""
         self._ran("send-keys", key)
+        until(lambda: seen in self.screen())
 
     def press_until(self, key: str, seen: str) -> None:
         """Press a key, again and again, until a text is seen."""

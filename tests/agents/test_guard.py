@@ -1,8 +1,8 @@
 """Published clients in guarded repositories, over models that do what they are told: each commits from its own shell
 what its agent holds, and none commits what another holds, with or without git's hooks.
 
-`pytest tests/agents -m ""` plays this, `make check` a client that refuses and one that does not. The clients are
-installed from npm where NEXUS_AGENTS lacks them.
+`pytest tests/agents -m ""` plays this, `make check` two of them. The clients are installed from npm where NEXUS_AGENTS
+lacks them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ class Client:
     environ: Callable[[str], dict[str, str]]  # for the provider at this address
     home: Callable[[str, Path], dict[str, str]] = lambda address, shop: {}  # files of its user
     in_check: bool = True  # `make check` plays it; `make long` plays all
-    refuses: bool = True  # its hook refuses a commit without git's hooks; otherwise that is found afterwards
 
 
 CLIENTS = {
@@ -88,7 +87,6 @@ CLIENTS = {
             "OPENCODE_CONFIG_CONTENT": opencode_config(address),
             "OPENCODE_DISABLE_AUTOUPDATE": "1",
         },
-        refuses=False,
     ),
 }
 
@@ -143,7 +141,4 @@ def test_a_client_commits_what_its_agent_holds_and_nothing_else(tmp_path: Path, 
         said=play(*rounds) if name == "opencode" else "")  # fmt: skip
     told = "\n".join(text for _, text in Provider.asked[-1])
     made = repo.ok("log", "--format=%s").split("\n")
-    assert made == (["own", "first", ""] if client.refuses else ["past", "own", "first", ""]), told
-    if not client.refuses:
-        events = nexus("reservations", "--json")
-        assert json.loads(events)["reservations"][0]["refused"][-1]["passed"] is True
+    assert made == ["own", "first", ""], told

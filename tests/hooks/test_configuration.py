@@ -345,6 +345,10 @@ def test_it_says_that_the_agent_of_a_hook_is_unknown(home: Path, project: str) -
     assert told("builder") == ""
 
 
+def test_it_leads_to_setup_for_a_client_with_a_plugin(project: str) -> None:
+    assert "for opencode use `nexus setup`" in failing("hook", "install", "--client", "opencode", "--project", project)
+
+
 def test_it_writes_nothing_when_nobody_can_be_asked(home: Path, project: str) -> None:
     assert "Pass --yes" in failing("hook", "install", "--client", "codex", "--project", project)
     assert list(Path(project).iterdir()) == []

@@ -63,6 +63,7 @@ def test_it_knows_the_points_of_each_client() -> None:
         "gemini": ["subagent_spawn", "subagent_complete"],
         "qwen": [],
         "cursor": [],
+        "opencode": ["subagent_spawn", "subagent_complete", "session_end", "context_compact"],
         "text": ["session_end", "context_compact"],
     }
 

@@ -19,10 +19,12 @@ from coordination.models import Workspace
 from coordination.toolset import run
 from inbox.monitoring import Picture
 from nexus.core.clock import now
+from nexus.core.coding_clients import CLIENTS, PLUGGED
 from nexus.core.operations.errors import Code, NexusError
 from nexus.hooks import entry, hook_state, problems, setup_record
 from nexus.hooks.attention import KINDS
 from nexus.hooks.harness import derived_id
+from nexus.hooks.setup_pieces import Kind
 from nexus.hooks.setup_record import Record, Written
 from tests.conftest import OPERATOR, Call
 
@@ -77,11 +79,15 @@ def test_a_hook_that_fails_is_shown_until_it_works_or_is_dismissed(
     assert shown() == [f"The hook of {agent_id} fails"]
 
 
+@pytest.mark.parametrize(
+    ("client", "kind", "path"),
+    [("codex", "hooks", ".codex/hooks.json"), ("opencode", "whole", PLUGGED["opencode"].project_file)],
+)
 def test_a_hook_that_its_client_does_not_run_is_shown(
-    home: Path, call: Call, project: str, clock: time_machine.Traveller
+    home: Path, call: Call, project: str, clock: time_machine.Traveller, client: str, kind: Kind, path: str
 ) -> None:
-    agent_id = derived_id("codex", project)
-    written = {f"{project}/.codex/hooks.json": Written(None, "{}", [("hooks", "codex")], [])}
+    agent_id = derived_id(client, project)
+    written = {f"{project}/{path}": Written(None, "{}", [(kind, client)], [])}
     setup_record.path(home, Path(project)).parent.mkdir()
     setup_record.save(home, Record(project, written))
     call("agent_register", agent_id=agent_id)
@@ -89,7 +95,7 @@ def test_a_hook_that_its_client_does_not_run_is_shown(
     clock.shift(11 * MINUTE)
     call("inbox_pull", agent_id=agent_id)
     assert shown() == [f"{agent_id} is at work, but its hook does not run"]
-    assert "/hooks" in problems.list_problems()[0].advice
+    assert CLIENTS[client].first in problems.list_problems()[0].advice
     call("workspace_resolve", project_root=project)
     assert shown(Workspace.objects.get())
     run(OPERATOR, "hook_dismiss", {"hook_id": problems.list_problems()[0].hook_id})

@@ -17,7 +17,8 @@ import pytest
 from nexus.core import files, outward, progress
 from nexus.core.clock import now
 from nexus.core.processes import CODE
-from nexus.hooks import hook_state
+from nexus.hooks import hook_state, setup_record
+from nexus.hooks.setup_record import Record, Written
 from nexus.maintenance import checks, store_file
 from nexus.reservations.guard import hooks
 from tests.git import git
@@ -371,6 +372,11 @@ def test_it_names_clients_files_that_cannot_be_read(
     (tmp_path / ".codex/config.toml").write_text("model = ")
     (tmp_path / ".cursor/mcp.json").write_bytes("{}".encode("utf-16"))
     (tmp_path / ".gemini/settings.json").write_text("{} // fine")
+    plugin = tmp_path / "nexus.js"
+    plugin.write_text("export default {}")
+    record = Record(str(tmp_path), {str(plugin): Written(None, plugin.read_text(), [("whole", "opencode")], [])})
+    (home.path / "setup").mkdir()
+    setup_record.save(home.path, record)
     found = [each for each in findings() if each["check"] == "clients' files"]
     assert [each["problem"].partition(" is ")[0] for each in found] == [
         str(tmp_path / ".codex/config.toml"),

@@ -100,7 +100,8 @@ def directories(*places: Path) -> set[Path]:
 def test_it_connects_every_client_and_takes_back_exactly_what_it_wrote(home: Path, shop: Path) -> None:
     before, made = everything(home, shop), directories(home, shop)
     shown = set_up(shop)
-    for path in ".mcp.json .codex/config.toml .qwen/settings.json opencode.json .claude/settings.local.json".split():
+    written = ".mcp.json .codex/config.toml .qwen/settings.json opencode.json .claude/settings.local.json"
+    for path in (*written.split(), ".opencode/plugins/nexus.js"):
         assert f"+++ {shop / path}" in shown and "nexus" in (shop / path).read_text()
     for path in (".cline/data/settings/cline_mcp_settings.json", ".codeium/windsurf/mcp_config.json"):
         assert "nexus" in (home / path).read_text()

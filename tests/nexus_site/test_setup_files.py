@@ -231,7 +231,8 @@ def test_it_extends_the_file_of_opencode_that_is_there(shop: Path, there: str) -
     before = lay(shop / there, '{\n  // mine\n  "mcp": {},\n}\n')
     set_up(shop, "opencode")
     assert is_extended((shop / there).read_bytes(), before)
-    assert [file for file in shop.rglob("*") if file.is_file()] == [shop / there]
+    plugin = shop / ".opencode/plugins/nexus.js"
+    assert {file for file in shop.rglob("*") if file.is_file()} == {shop / there, plugin}
     undo(shop)
     assert (shop / there).read_bytes() == before
 
@@ -240,7 +241,7 @@ def test_it_extends_the_file_of_opencode_that_is_there(shop: Path, there: str) -
 def test_it_extends_the_users_file_of_opencode_that_is_there(home: Path, shop: Path, there: str) -> None:
     lay(home / ".config/opencode" / there, "{}")
     set_up(shop, "opencode", "--scope", "user")
-    assert [file.name for file in (home / ".config/opencode").iterdir()] == [there]
+    assert {file.name for file in (home / ".config/opencode").iterdir()} == {there, "plugins"}
 
 
 def test_of_two_files_of_opencode_it_takes_the_one_with_the_entry(shop: Path) -> None:

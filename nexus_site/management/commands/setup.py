@@ -19,7 +19,7 @@ from django.core.management.base import CommandParser
 from mcp_bridge.config import McpBridgeSettings
 from mcp_bridge.config import names as toolset_names
 from nexus.core.cli import CommandGroup, NexusCommand, add_project_root, table
-from nexus.core.coding_clients import CLIENTS, HOOKED
+from nexus.core.coding_clients import CLIENTS, HARNESSES
 from nexus.core.config import CoreSettings, flag
 from nexus.core.instance import local_url, running
 from nexus.core.logs import redact
@@ -319,7 +319,7 @@ def _pieces(root: Path, chosen: Sequence[str], options: Mapping[str, Any]) -> It
     scope = options["scope"]
     for client in chosen:
         yield setup_pieces.server(client, root, scope, _runmcp())
-        if client in HOOKED and "hooks" not in options["without"]:
+        if client in HARNESSES and "hooks" not in options["without"]:
             yield setup_pieces.hooks(
                 client, root, scope, client_entries.hook_command(program(), client, settings_flags(EDITS))
             )

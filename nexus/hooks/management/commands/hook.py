@@ -9,7 +9,7 @@ from django.core.management.base import CommandParser
 
 from coordination.models import Agent
 from nexus.core.cli import CommandGroup, NexusCommand
-from nexus.core.coding_clients import HOOKED
+from nexus.core.coding_clients import HOOKED, PLUGGED
 from nexus.core.config import CoreSettings
 from nexus.core.database.store import store
 from nexus.core.operations.errors import invalid
@@ -81,7 +81,8 @@ class Command(NexusCommand):
             self.stdout.write(str(signal_files.arm(CoreSettings.current().home, agent_id)))
             return
         if client not in HOOKED:
-            raise invalid(f"--client must be one of {', '.join(HOOKED)}.", field="client")
+            known, plugged = ", ".join(HOOKED), ", ".join(PLUGGED)
+            raise invalid(f"--client must be one of {known}; for {plugged} use `nexus setup`.", field="client")
         if options["action"] == "uninstall":
             edit = client_files.drop_hooks(client)
         else:
