@@ -378,6 +378,12 @@ CLIENTS: Mapping[str, Client] = {
             ".opencode/plugins/nexus.js",
             {"SessionStart": START, "UserPromptSubmit": MESSAGE, "PreToolUse": BEFORE, "PostToolUse": AFTER},
             hears_before=True,
+            activities={
+                "Notification": Activity.ASKS,
+                "StopFailure": Activity.OUT_OF_QUOTA,
+                "Interrupt": Activity.IDLE,
+                "SessionEnd": Activity.GONE,
+            },
             waking=Waking({}),
         ),
         tools=Tools(

@@ -1,5 +1,5 @@
-// Written by `nexus setup`; `nexus setup --undo` removes it. It calls `nexus hook` as Claude Code does: with --wait while
-// a session is idle, which ends with code 2 and a notice that begins a turn.
+// Written by `nexus setup`; `nexus setup --undo` removes it. It calls `nexus hook` as Claude Code does: with --wait
+// while a session is idle, which ends with code 2 and a notice that begins a turn.
 import { execFile } from "node:child_process"
 import { basename, dirname } from "node:path"
 
@@ -13,7 +13,7 @@ const server = async ({ client, directory }) => {
   const sessions = new Map() // by id, those that a person or a notice wrote to; no subagents
   const heard = new Map() // by call, what its agent is told with the answer of the tool
   let waiter // of the session that stopped last
-  let sent = null // the notice that the next message is made of
+  let sent // the latest notice that was sent to a session
 
   const log = (error) =>
     client.app.log({ body: { service: "nexus", level: "warn", message: String(error) } }).catch(() => {})
@@ -44,11 +44,14 @@ const server = async ({ client, directory }) => {
     const { error } = await client.session.promptAsync({ path: { id }, body }).catch((error) => ({ error }))
     if (error) log(JSON.stringify(error))
   }
-  const stopped = async (id) => {
+  const rests = async (id) => {
     const session = sessions.get(id)
-    if (session.failed === "MessageAbortedError") return // its person stopped it
-    const payload = { hook_event_name: "Stop", stop_hook_active: session.continued }
-    const { reason } = session.failed ? {} : await hook(id, payload)
+    const { name, data } = session.failed ?? {}
+    const stopped = name === "MessageAbortedError" // by its person
+    const event = stopped ? "Interrupt" : name ? "StopFailure" : "Stop"
+    const payload = { hook_event_name: event, stop_hook_active: session.continued }
+    const { reason } = await hook(id, { ...payload, error: data?.statusCode === 429 ? "rate_limit" : name })
+    if (stopped) return
     session.continued = Boolean(reason)
     if (reason) return prompt(id, reason)
     if (session.works) return // again
@@ -60,31 +63,38 @@ const server = async ({ client, directory }) => {
   }
 
   return {
-    dispose: async () => waiter?.kill(),
+    dispose: async () => {
+      waiter?.kill()
+      await Promise.all([...sessions.keys()].map((id) => hook(id, { hook_event_name: "SessionEnd" })))
+    },
     event: async ({ event: { type, properties } }) => {
       const { sessionID: id, error, info, status } = properties
       const session = sessions.get(id)
       if (!session) return
-      if (type === "session.error") session.failed = error?.name
-      if (type === "message.updated" && info.role === "assistant") session.failed = info.error?.name
+      if (type === "session.error") session.failed = error
+      if (type === "message.updated" && info.role === "assistant") session.failed = info.error
+      if (type === "permission.asked" || type === "question.asked") {
+        await hook(id, { hook_event_name: "Notification", notification_type: "permission_prompt" })
+      }
       if (type === "session.status" && status.type !== "idle") {
         session.works = true
         waiter?.kill()
       }
       if (type === "session.idle" && session.works) {
         session.works = false
-        await stopped(id)
+        await rests(id)
       }
     },
     "chat.message": async ({ sessionID: id }, { message, parts }) => {
       const known = sessions.get(id)
       if (!known && (await client.session.get({ path: { id } })).data?.parentID) return
       const written = parts.find(({ type }) => type === "text")?.text
-      if (known && written === sent) return
       const { agent, model } = message
-      sessions.set(id, Object.assign(known ?? {}, { agent, model, continued: false }))
-      const payload = { hook_event_name: known ? "UserPromptSubmit" : "SessionStart", prompt: written }
-      const { additionalContext: text } = await hook(id, payload)
+      const continued = Boolean(known?.continued && written === sent)
+      sessions.set(id, Object.assign(known ?? {}, { agent, model, continued }))
+      const begun = known ? {} : await hook(id, { hook_event_name: "SessionStart" })
+      const said = await hook(id, { hook_event_name: "UserPromptSubmit", prompt: written })
+      const text = [begun, said].flatMap(({ additionalContext }) => additionalContext ?? []).join("\n")
       const last = parts.at(-1)
       const part = { id: `${last?.id}n`, sessionID: id, messageID: message.id, type: "text", text, synthetic: true }
       if (text && last) parts.push(part)

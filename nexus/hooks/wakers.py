@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from coordination.models import Session
-from nexus.core.coding_clients import HOOKED
+from nexus.core.coding_clients import HARNESSES
 from nexus.core.config import CoreSettings
 from nexus.hooks import hook_state
 
@@ -17,7 +17,7 @@ def wakers(sessions: Collection[Session]) -> Mapping[str, tuple[bool, str]]:
     found = {}
     for session in sessions:
         agent_id, root = session.agent_id, session.workspace.root_realpath
-        client = HOOKED.get((session.metadata or {}).get("client", ""))
+        client = HARNESSES.get((session.metadata or {}).get("client", ""))
         is_here = hook_state.last_run(home, hook_state.hook_id(agent_id, root)) is not None
         if hook_state.can_be_woken(home, agent_id, root):
             found[session.pk] = True, "its waiter runs"

@@ -63,6 +63,11 @@ class Person:
         until(lambda: len(self.waiters()) == at_work + 1)
         return terminal
 
+    def state(self) -> str:
+        """What others learn of the agent."""
+        agents = json.loads(self.run(NEXUS, "agents", "--json"))["agents"]
+        return str(next(row for row in agents if row["agent_id"] == self.agent)["activity"]["state"])
+
     def waiters(self) -> list[psutil.Process]:
         """The processes that wait for a session."""
         return [process for process in self.processes() if any("waiter.py" in word for word in process.info["cmdline"])]
@@ -139,13 +144,18 @@ def test_a_person_who_interrupts_a_turn_is_left_alone(person: Person) -> None:
     terminal.type(play("HANG"))
     terminal.press("Enter")
     assert Provider.hanging.wait(60)
+    until(lambda: person.state() == "working")
     person.run(NEXUS, "send", person.agent, "Take the parser.")
     terminal.press("Escape", "again to interrupt")
     terminal.press("Escape", "interrupted")
+    until(lambda: person.state() == "asleep")
     terminal.type(play("go on"))
     terminal.press("Enter")
     until(lambda: notices("Take the parser."))
     assert notices("Take the parser.") == notices("go on"), "with what its person says next"
+    until(lambda: person.state() == "idle")
+    terminal.press("C-c")
+    until(lambda: person.state() == "gone")
 
 
 def test_its_agent_reads_what_the_hooks_say(person: Person) -> None:
