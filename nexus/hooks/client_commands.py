@@ -55,7 +55,8 @@ def program() -> list[str]:
             return python("nexus")
     if started.suffix == ".py":
         return [sys.executable, str(started)]
-    return [sys.executable, *ALONE, str(started)] if _is_pythons(started) else [str(started)]
+    # Not by its script: where that is gone, Python ends with 2, at which Claude Code goes on, or begins a turn.
+    return [sys.executable, *ALONE, "-m", "nexus"] if _is_pythons(started) else [str(started)]
 
 
 def _is_pythons(script: Path) -> bool:

@@ -103,6 +103,7 @@ def _failed(payload: Mapping[str, Any]) -> bool:
 PROJECT_VARIABLES = ("CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR", "GEMINI_PROJECT_DIR")
 PLANNING = "--planning"  # an option in the command of a hook for every point
 NOTICE = "[nexus] You are agent "  # how each notice begins
+PROBE = "nexus setup --check"  # agent and session of a waiter that only answers one signal
 WAIT = "--wait"  # an option of the hook that a client runs in the background
 TYPED = "Something waits for you on Nexus: pull your inbox and list your handoffs."  # where no notice may be typed
 MAX_ID = 255

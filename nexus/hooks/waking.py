@@ -23,7 +23,7 @@ from nexus.core.harness_events import Activity
 from nexus.core.time_limit import time_limit
 from nexus.hooks import announcements, entry, harness, hook_state, signal_files, waiter
 from nexus.hooks.entry import Configure
-from nexus.hooks.harness import Ask, HookCall
+from nexus.hooks.harness import PROBE, Ask, HookCall
 
 STATE = "NEXUS_WAITER"  # the variable in which the process remembers, from one look to the next
 WOKEN = 2  # the exit code at which Claude Code starts a turn with what stands on stderr
@@ -59,7 +59,12 @@ def main(configure: Configure, ask: Ask, *, hooked: bool) -> NoReturn:
     known = signal_files.stamp(settings.home, call.agent_id)  # before the look, so that no signal is missed
     try:
         with time_limit(entry.TIME_LIMIT_SECONDS):
-            if not before and call.name == SESSION_START:  # what waits already, the hook of this event tells
+            if before and call.session == PROBE:
+                Path(before["place"]).unlink()
+                signal_files.path(settings.home, PROBE).unlink()
+                os._exit(0)
+            if call.session == PROBE or (not before and call.name == SESSION_START):
+                # What waits when a session starts, the other hook of this event tells.
                 notice, look_at = "", time.time() + SETTLED_SECONDS
             else:
                 notice, look_at = look(settings, call, ask, start_turn)

@@ -255,7 +255,8 @@ def test_a_script_is_written_so_that_no_variable_of_python_changes_it(
     script = tmp_path / "nexus"
     script.write_text(head)
     monkeypatch.setattr("sys.argv", [str(script)])
-    assert client_commands.program() == [*([sys.executable, "-E", "-P"] if is_pythons else []), str(script)]
+    module = [sys.executable, "-E", "-P", "-m", "nexus"]
+    assert client_commands.program() == (module if is_pythons else [str(script)])
     assert client_entries.is_ours(client_entries.hook_command(client_commands.program(), "codex"), "codex")
 
 

@@ -28,6 +28,7 @@ from nexus.hooks import entry, hook_state, signal_files, store_queries, waking
 from nexus.hooks import harness as harness_texts
 from nexus.hooks.harness import TYPED, HookCall
 from nexus.topics import hook as topics_queries  # noqa: F401
+from nexus_site.management.commands import setup
 from tests.acceptance.hub import START_SECONDS
 from tests.conftest import OPERATOR
 from tests.conftest import Call as Operation
@@ -398,3 +399,17 @@ def test_qwen_gets_the_notice_at_the_address_of_its_session(waiters: Waiters, tm
     assert (waiter.wait(START_SECONDS), waiter.communicate()) == (0, ("", ""))
     assert auth == {"msgV": 1, "type": "auth", "token": "t"}
     assert (sent["type"], "for builder" in sent["message"]["content"]) == ("user", True)
+
+
+@pytest.mark.sqlite
+def test_the_check_of_setup_has_a_waiter_answer_and_leaves_nothing(
+    waiters: Waiters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, root = waiters.harness.home, waiters.harness.project
+    before = {file for file in home.rglob("*") if file.is_file()}
+    monkeypatch.setattr(setup, "program", lambda: [sys.executable, "-P", "-m", "nexus"])
+    monkeypatch.setattr(setup, "settings_flags", lambda: ["--home", str(home)])
+    assert setup._is_woken(home, root).holds
+    monkeypatch.setattr(setup, "program", lambda: [sys.executable, "-P", "-m", "nexus_removed"])
+    assert not setup._is_woken(home, root).holds
+    assert {file for file in home.rglob("*") if file.is_file()} == before

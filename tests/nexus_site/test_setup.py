@@ -53,6 +53,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     kept = CoreSettings.current().replaced(home=place / ".nexus")
     monkeypatch.setattr("django.conf.settings.NEXUS", kept)
     monkeypatch.setattr(setup, "_answers", lambda root: setup.CheckRow("Nexus answers", True, "63 tools"))
+    monkeypatch.setattr(setup, "_is_woken", lambda home, root: setup.CheckRow("an idle agent is woken", True, ""))
     return place
 
 

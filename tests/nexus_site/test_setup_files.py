@@ -40,6 +40,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("sys.argv", ["/opt/nexus/bin/nexus"])
     monkeypatch.setattr(setup, "_answers", lambda root: setup.CheckRow("Nexus answers", True, "63 tools"))
+    monkeypatch.setattr(setup, "_is_woken", lambda home, root: setup.CheckRow("an idle agent is woken", True, ""))
     monkeypatch.setattr(guard, "hooks_directory", no_repository)
     use(monkeypatch, place / ".nexus")
     return place

@@ -26,7 +26,7 @@ from nexus.core.logs import redact
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import whole_number
 from nexus.core.processes import CHUNK, PIPE, own_environment, start
-from nexus.hooks import client_entries, setup_pieces, setup_record
+from nexus.hooks import client_entries, hook_state, setup_pieces, setup_record, signal_files
 from nexus.hooks.client_commands import (
     EDITS,
     TOOLSETS,
@@ -36,7 +36,7 @@ from nexus.hooks.client_commands import (
     remind_of_password,
     settings_flags,
 )
-from nexus.hooks.harness import derived_id
+from nexus.hooks.harness import PROBE, derived_id
 from nexus.hooks.setup_pieces import Piece
 from nexus.reservations.guard import hooks as guard
 from nexus.reservations.guard import repository, shell
@@ -280,6 +280,8 @@ class Command(NexusCommand):
                 yield CheckRow(title, piece.holds(), _short(piece.file, root))
             except NexusError as error:
                 yield CheckRow(title, False, error.message)
+        if any(name in HOOKED and HOOKED[name].waking for name in chosen) and "hooks" not in options["without"]:
+            yield _is_woken(home, root)
         yield _guard_row(root, left_out="guard" in options["without"])
         if shell.WITHOUT_HOOKS in chosen and "guard" not in options["without"] and "hooks" in options["without"]:
             title = CLIENTS[shell.WITHOUT_HOOKS].title
@@ -354,6 +356,24 @@ def _answers(root: Path) -> CheckRow:
     except (OSError, ValueError, KeyError, TypeError):
         return CheckRow("Nexus answers", False, f"no; this is what clients start: {shlex.join(command)}")
     return CheckRow("Nexus answers", True, f"{count} tools: {', '.join(_toolsets())}")
+
+
+def _is_woken(home: Path, root: Path) -> CheckRow:
+    """Start what waits while an agent is idle, signal it, and see that it looks. No model is called."""
+    command = [*program(), "wait", "--agent", PROBE, "--session", PROBE, *settings_flags(), "--seconds"]
+    title, deadline = "an idle agent is woken", time.monotonic() + ANSWER_SECONDS
+    try:
+        with start([*command, str(ANSWER_SECONDS)], cwd=str(root), env=own_environment(), stdout=PIPE) as waiter:
+            while not hook_state.can_be_woken(home, PROBE, str(root)):
+                if waiter.process.poll() is not None or time.monotonic() > deadline:
+                    raise TimeoutError
+                time.sleep(0.02)
+            began = time.monotonic()
+            signal_files.send(home, PROBE)
+            holds = waiter.wait(deadline - began) == 0
+            return CheckRow(title, holds, f"what waits for it answered a signal in {time.monotonic() - began:.1f} s")
+    except OSError:  # includes TimeoutError
+        return CheckRow(title, False, f"no; this waits for it: {shlex.join(command[:-1])}")
 
 
 def _ask(command: Sequence[str], root: Path) -> Any:
