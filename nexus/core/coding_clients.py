@@ -372,6 +372,7 @@ CLIENTS: Mapping[str, Client] = {
         environment="environment",
         variable="{env:%s}",
         first="Start `opencode` here anew.",
+        woken="A plugin wakes its agent while it is idle, after its first turn.",
         mark="OPENCODE",
         plugin=Hooks(
             "~/.config/opencode/plugins/nexus.js",

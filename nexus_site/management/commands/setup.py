@@ -280,7 +280,7 @@ class Command(NexusCommand):
                 yield CheckRow(title, piece.holds(), _short(piece.file, root))
             except NexusError as error:
                 yield CheckRow(title, False, error.message)
-        if any(name in HOOKED and HOOKED[name].waking for name in chosen) and "hooks" not in options["without"]:
+        if any(name in HARNESSES and HARNESSES[name].waking for name in chosen) and "hooks" not in options["without"]:
             yield _is_woken(home, root)
         yield _guard_row(root, left_out="guard" in options["without"])
         if shell.WITHOUT_HOOKS in chosen and "guard" not in options["without"] and "hooks" in options["without"]:
