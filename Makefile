@@ -16,7 +16,7 @@ ON_POSTGRES := \
 	$(patsubst %,tests/topics/test_%.py,peers_machine search sync waiting) \
 	$(patsubst %,tests/handoffs/test_%.py,atomicity dependencies races search steering waiting) \
 	tests/handoffs/test_lifecycle_machine.py::test_it_behaves_as_the_naive_model_of_a_handoffs_life_does \
-	tests/planning/test_mirror.py::test_it_gives_every_task_an_id_of_its_own tests/planning/test_work.py \
+	tests/hooks/test_waking.py tests/planning/test_mirror.py::test_it_gives_every_task_an_id_of_its_own tests/planning/test_work.py \
 	$(patsubst %,tests/core/test_%.py,postgres side_by_side waiter) \
 	tests/core/test_migrations.py::test_a_fresh_store_is_as_the_replaced_migrations_made_it \
 	$(patsubst %,tests/control/test_%.py,questions stream supervision worker) \
