@@ -302,9 +302,11 @@ def test_a_waiter_that_cannot_begin_wakes_nobody(waiters: Waiters) -> None:
 
 @pytest.mark.sqlite
 def test_a_waiter_whose_program_was_removed_wakes_with_a_notice_alone(waiters: Waiters, tmp_path: Path) -> None:
-    script = tmp_path / "nexus"
+    script, planted = tmp_path / "nexus", tmp_path / "planted"
     script.write_text("from nexus_site.launch import main\n\nmain()\n")
-    waiter = waiters.start(program=[str(script)])
+    planted.mkdir()
+    planted.joinpath("nexus.py").write_text("raise SystemExit(2)\n")
+    waiter = waiters.start(program=["-E", "-P", str(script)], PYTHONPATH=str(planted))  # as setup writes the command
     script.unlink()
     waiters.write("for builder")
     _, said = waiter.communicate(timeout=START_SECONDS)
