@@ -72,9 +72,10 @@ def operators_git() -> dict[str, str]:
     return environment("HOME", "XDG_CONFIG_HOME", *(name for name in os.environ if name.startswith("GIT_CONFIG")))
 
 
-def python(module: str, *arguments: str) -> list[str]:
-    """Return the command line of a module of ours. `-P` keeps the working directory out of the import path."""
-    return [sys.executable, "-P", "-m", module, *arguments]
+def python(module: str, *arguments: str, alone: bool = False) -> list[str]:
+    """Return the command line of a module of ours. `-P` keeps the working directory out of the import path; `alone`
+    keeps out Python's variables, too."""
+    return [sys.executable, *(("-E",) if alone else ()), "-P", "-m", module, *arguments]
 
 
 class Program:

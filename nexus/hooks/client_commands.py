@@ -26,7 +26,6 @@ from nexus.hooks.client_entries import STORE_SETTINGS
 
 BACKUPS = "client-backups"  # in the home; beside a file in a repository a backup would be committed
 EDITS = "guard_edits"  # and that of reservations
-ALONE = ("-E", "-P")  # for Python: no variable of it, and no directory of the script or the client, leads to other code
 MOST_HEAD = 4_096  # bytes of a script that are read
 TOOLSETS = "toolsets"  # the toolsets of the client's connections: a setting, and a parameter of the URL
 
@@ -56,7 +55,7 @@ def program() -> list[str]:
     if started.suffix == ".py":
         return [sys.executable, str(started)]
     # Not by its script: where that is gone, Python ends with 2, at which Claude Code goes on, or begins a turn.
-    return [sys.executable, *ALONE, "-m", "nexus"] if _is_pythons(started) else [str(started)]
+    return python("nexus", alone=True) if _is_pythons(started) else [str(started)]
 
 
 def _is_pythons(script: Path) -> bool:

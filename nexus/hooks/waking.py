@@ -194,7 +194,6 @@ STARTERS: Mapping[str, Callable[[HookCall, str], None]] = {"codex": queue_line, 
 def _wait(home: Path, call: HookCall, state: dict[str, Any], known: int | None, look_at: float) -> NoReturn:
     os.environ[STATE] = json.dumps(state)
     # Not as a script: where that was removed meanwhile, Python would end with 2, the code that wakes.
-    options = "-EP" if sys.flags.ignore_environment else "-P"
-    command = [sys.executable, options, "-m", "nexus", *sys.argv[1:]]
+    command = processes.python("nexus", *sys.argv[1:], alone=bool(sys.flags.ignore_environment))
     words = [state["place"], state["held"], signal_files.path(home, call.agent_id), known, look_at, state["give_up_at"]]
     processes.become([sys.executable, "-I", "-S", waiter.__file__, *map(str, words), str(state["parent"]), *command])

@@ -227,6 +227,7 @@ def test_it_keeps_operators_verbs_from_everybody_else(
 def plausible() -> Callable[[str], dict[str, Any]]:
     """Arguments that pass the parameter model of an operator's operation."""
     values = {"active": False, "values": {"trust_mode": "open"}, "confirm": "reset", "kind": "github", "number": 1}
+    values["lasting"] = "1h"
 
     def arguments(name: str) -> dict[str, Any]:
         fields = COORDINATION.operations[name].params.model_fields

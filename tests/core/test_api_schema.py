@@ -103,11 +103,11 @@ def test_it_tells_the_shape_of_every_answer(schema: Any) -> None:
 
 
 def test_it_refuses_two_shapes_of_one_name(schema: Any) -> None:
-    class AgentRow(TypedDict):
+    class ListedAgent(TypedDict):
         other: str
 
-    with pytest.raises(ValueError, match="AgentRow"):
-        reference(AgentRow)
+    with pytest.raises(ValueError, match="ListedAgent"):
+        reference(ListedAgent)
 
 
 def test_a_process_makes_its_schema_once(schema: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -45,12 +45,14 @@ def asked(name: str, call: HookCall, **arguments: Any) -> Any:
 
 
 @pytest.fixture
-def builder(project: str, committed: None, call: Operation) -> HookCall:
+def builder(project: str, committed: None, call: Operation) -> Iterator[HookCall]:
     """A call of the waiter of an agent that is there."""
     call("agent_register", agent_id="builder")
     waits = HookCall("claude-code", WAKE, project, "builder", session="s1")
     store_queries.refresh(waits)
-    return waits
+    yield waits
+    for fault in settings.NEXUS.home.glob("hooks/*.fault.json"):  # the next test is in the same home
+        fault.unlink()
 
 
 def look(builder: HookCall) -> str:

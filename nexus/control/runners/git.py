@@ -303,11 +303,18 @@ class Git:
 
 def check_version() -> None:
     """Check that worktrees can be merged with this machine's git. Raises GitFailed."""
-    asked = Prepared(("git", "version"), processes.NEUTRAL, processes.environment(LC_ALL="C"), sandboxed=False)
-    said = _call(asked, b"", LARGEST, SECONDS, ()).output.decode(errors="replace").strip()
+    program = shutil.which("git") or "git"
+    found = foreign_files.status(program)
+    said = _version(program, 0 if found is None else found.st_mtime_ns)
     number = VERSION.match(said)
     if number and tuple(map(int, number.groups())) < OLDEST:
         raise GitFailed(f"{said} is too old: worktrees of agents need git {'.'.join(map(str, OLDEST))} or newer")
+
+
+@lru_cache(maxsize=4)
+def _version(program: str, _changed: int) -> str:
+    asked = Prepared((program, "version"), processes.NEUTRAL, processes.environment(LC_ALL="C"), sandboxed=False)
+    return _call(asked, b"", LARGEST, SECONDS, ()).output.decode(errors="replace").strip()
 
 
 def format_of(commit: str) -> str:
