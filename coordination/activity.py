@@ -90,7 +90,8 @@ def _state(session: Session, can_wake: bool, why: str, moment: datetime) -> Agen
 
 WAITS = {
     Activity.ASKS: "{agent} waits for its person's answer; what you sent waits until then.",
-    Activity.OUT_OF_QUOTA: "{agent} is out of quota{until}; what you sent waits.",
+    Activity.OUT_OF_QUOTA: "{agent} is out of quota{until}; what you sent waits. handoff_create with the target "
+    "direct_with_fallback lets another agent take it.",
     Activity.ASLEEP: "{agent} is idle and cannot be woken{until} ({evidence}): its person must type something.",
     Activity.GONE: "{agent} is gone ({evidence}); what you sent waits for its next session.",
 }

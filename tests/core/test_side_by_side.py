@@ -94,6 +94,7 @@ def beside(first: Callable[[], Answer], second: Callable[[], Answer]) -> tuple[A
         with in_one_transaction():
             one = first()
             assert connection.in_atomic_block, "it wrote"
+            connection.cursor().close()  # what it has yet to send takes its locks before the second does
             two = pool.submit(go)
             deadline = time.monotonic() + START_SECONDS
             while not (done.is_set() or waits()):

@@ -211,7 +211,8 @@ def test_a_sender_learns_that_its_message_waits(
     tell("UserPromptSubmit")
     assert "warning" not in sent(project)
     tell("StopFailure", error="rate_limit", last_assistant_message="resets 2pm (UTC)")
-    waits = "ben is out of quota until 2026-03-10 14:00 UTC; what you sent waits."
+    waits = "ben is out of quota until 2026-03-10 14:00 UTC; what you sent waits. handoff_create with the target "
+    waits += "direct_with_fallback lets another agent take it."
     offer = {"project_root": project, "from_agent_id": "ann", "target": DIRECT, "visibility": "public", "payload": "p"}
     assert sent(project)["warning"] == call("handoff_create", **offer)["warning"] == waits
     tell("UserPromptSubmit")
