@@ -138,7 +138,12 @@ def _place(home: Path, call: HookCall) -> Path:
 
 def can_be_woken(home: Path, agent_id: str, root: str) -> bool:
     """Return whether a waiter of the agent is at work in a project on this machine."""
-    return any(_is_held(file) for file in (home / "hooks").glob(f"{hook_id(agent_id, root)}.*.{WAITER}"))
+    return bool(waiting_hooks(home, hook_id(agent_id, root)))
+
+
+def waiting_hooks(home: Path, name: str = "*") -> set[str]:
+    """Return the ids of the hooks whose waiter is at work on this machine: of all, or of one."""
+    return {file.name.partition(".")[0] for file in (home / "hooks").glob(f"{name}.*.{WAITER}") if _is_held(file)}
 
 
 def _is_held(file: Path) -> bool:

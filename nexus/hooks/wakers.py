@@ -14,12 +14,12 @@ def wakers(sessions: Collection[Session]) -> Mapping[str, tuple[bool, str]]:
     """Return whether each session can be woken, and why so, by session_id. The waiters of another machine cannot be
     seen: what its client does counts there."""
     home = CoreSettings.current().home
-    found = {}
+    found, waiting = {}, hook_state.waiting_hooks(home)
     for session in sessions:
-        agent_id, root = session.agent_id, session.workspace.root_realpath
+        hook = hook_state.hook_id(session.agent_id, session.workspace.root_realpath)
         client = HARNESSES.get((session.metadata or {}).get("client", ""))
-        is_here = hook_state.last_run(home, hook_state.hook_id(agent_id, root)) is not None
-        if hook_state.can_be_woken(home, agent_id, root):
+        is_here = hook_state.last_run(home, hook) is not None
+        if hook in waiting:
             found[session.pk] = True, "its waiter runs"
         elif not is_here and client and client.waking:
             found[session.pk] = True, "on another machine; its client starts a waiter"

@@ -42,7 +42,7 @@ EXCEPTIONS = {
     "nexus/hooks/hook_state.py lock": OURS,
     "nexus/hooks/hook_state.py _fault_files": OURS,
     "nexus/hooks/hook_state.py take_place": OURS,
-    "nexus/hooks/hook_state.py can_be_woken": OURS,
+    "nexus/hooks/hook_state.py waiting_hooks": OURS,
     "nexus/hooks/hook_state.py _is_held": OURS,
     "nexus/hooks/setup_pieces.py hooks": OURS,
     "nexus/hooks/client_commands.py _is_pythons": "the program that runs",
