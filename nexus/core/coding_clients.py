@@ -131,6 +131,12 @@ _CLAUDE = {
     "PreToolUse": BEFORE,
     "PostToolUse": AFTER,
 }
+_CLAUDE_TELLS = {
+    "Notification": Activity.ASKS,
+    "StopFailure": Activity.OUT_OF_QUOTA,
+    "PreCompact": Activity.COMPACTING,
+    "SessionEnd": Activity.GONE,
+}
 # Any other harness: plain text.
 TEXT = Hooks("", "", _CLAUDE, hears_before=True)
 
@@ -154,12 +160,7 @@ CLIENTS: Mapping[str, Client] = {
             ".claude/settings.local.json",  # not in the repository: the command's path is of this machine
             {**_CLAUDE, "PostToolUseFailure": AFTER, "SessionEnd": END},
             hears_before=True,
-            activities={
-                "Notification": Activity.ASKS,
-                "StopFailure": Activity.OUT_OF_QUOTA,
-                "PreCompact": Activity.COMPACTING,
-                "SessionEnd": Activity.GONE,
-            },
+            activities=_CLAUDE_TELLS,
             since={"StopFailure": (2, 1, 78)},
             waking=Waking(
                 {"asyncRewake": True, "timeout": 2_147_483},  # seconds: the most that its timer takes
@@ -334,12 +335,7 @@ CLIENTS: Mapping[str, Client] = {
             "~/.qwen/settings.json",
             ".qwen/settings.json",
             {**_CLAUDE, "PostToolUseFailure": AFTER, "PostCompact": COMPACT, "SessionEnd": END},
-            activities={
-                "Notification": Activity.ASKS,
-                "StopFailure": Activity.OUT_OF_QUOTA,
-                "PreCompact": Activity.COMPACTING,
-                "SessionEnd": Activity.GONE,
-            },
+            activities=_CLAUDE_TELLS,
             waking=Waking(
                 {"async": True, "timeout": 2_147_483_000},  # milliseconds, as it reads a thousand and more
                 (SESSION_START, STOP),

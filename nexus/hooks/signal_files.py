@@ -12,6 +12,8 @@ import os
 import time
 from pathlib import Path
 
+from nexus.hooks import waiter
+
 
 def path(home: Path, agent_id: str) -> Path:
     """Return the path of an agent's signal file. Ids are free text, so the name is a hash."""
@@ -40,9 +42,7 @@ def arm(home: Path, agent_id: str) -> Path:
 def stamp(home: Path, agent_id: str) -> int | None:
     """Return the file's time, which differs from an earlier one if there was a signal since; None if there is no
     file."""
-    with contextlib.suppress(OSError):
-        return path(home, agent_id).stat().st_mtime_ns
-    return None
+    return waiter.stamp(str(path(home, agent_id)))
 
 
 def anybody(home: Path) -> bool:
