@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from nexus.core import processes
 from nexus.core.coding_clients import CLIENTS
-from nexus.core.operations.errors import Code, NexusError
+from nexus.core.operations.errors import NexusError
 from nexus.hooks import announcements, harness, hook_state, signal_files, waiter, waking
 
 Configure = Callable[[list[str]], tuple[Any, Sequence[str]]]
@@ -42,10 +42,8 @@ def main(configure: Configure, words: list[str]) -> NoReturn:
         if not call.is_named:
             raise ValueError("Pass --agent: the agent that works in this client.")
         pane = Pane(_empty_line(command), os.getpid())
-    except NexusError as error:
-        raise SystemExit(f"[nexus] {error.code}: {error.message}") from None
-    except ValueError as error:
-        raise SystemExit(f"[nexus] {Code.CONFIG_ERROR}: {error}") from None
+    except (NexusError, ValueError) as error:
+        raise SystemExit(waking.refusal(error)) from None
     call = call._replace(session=f"tmux {pane.server} {pane.name}")
     processes.in_background(lambda: Watch(settings, call, options, pane).run(), 0, in_terminal=True)
     processes.become(command)

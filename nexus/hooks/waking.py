@@ -20,6 +20,7 @@ from typing import Any, NoReturn, TextIO
 from nexus.core import processes
 from nexus.core.coding_clients import HARNESSES, SESSION_START
 from nexus.core.harness_events import Activity
+from nexus.core.operations.errors import Code, NexusError
 from nexus.core.time_limit import time_limit
 from nexus.hooks import announcements, entry, harness, hook_state, signal_files, waiter
 from nexus.hooks.entry import Configure
@@ -51,9 +52,10 @@ def main(configure: Configure, ask: Ask, *, hooked: bool) -> NoReturn:
                 call = call._replace(session=os.environ[QWEN_ADDRESS])
             state = before or _begun(settings.home, call, seconds, hooked)
     except Exception as error:
+        if not hooked:  # who typed the command reads it: no hook failed
+            raise SystemExit(refusal(error)) from None
         entry.complain(error, settings, call or harness.caller(sys.argv[2:], os.environ))
-        sys.stderr.flush()
-        os._exit(0 if hooked else 1)
+        os._exit(0)
     by_exit = not hooked or call.client not in STARTERS  # the end of this process starts the turn
     start_turn = partial(write, sys.stderr if hooked else sys.stdout) if by_exit else STARTERS[call.client]
     known = signal_files.stamp(settings.home, call.agent_id)  # before the look, so that no signal is missed
@@ -74,6 +76,13 @@ def main(configure: Configure, ask: Ask, *, hooked: bool) -> NoReturn:
     if notice:
         os._exit(WOKEN if hooked and by_exit else 0)
     _wait(settings.home, call, state, known, look_at)
+
+
+def refusal(error: Exception) -> str:
+    """Return the line about a command that cannot begin."""
+    if isinstance(error, NexusError):
+        return f"[nexus] {error.code}: {error.message}"
+    return f"[nexus] {Code.CONFIG_ERROR}: {error}"
 
 
 def _call(arguments: Any, before: dict[str, Any], hooked: bool) -> tuple[HookCall, float]:

@@ -300,6 +300,8 @@ def test_a_waiter_that_cannot_begin_wakes_nobody(waiters: Waiters) -> None:
     for words in (("hook", "--client", "claude-code", "--wait", "--unknown"), ("wait", "--unknown")):
         broken = waiters.start(*words)
         assert broken.wait(START_SECONDS) == (0 if words[0] == "hook" else 1)
+    [fault] = hook_state.faults(waiters.harness.home)  # of the hook: who typed the command has read it
+    assert "unrecognized arguments" in fault.error
 
 
 @pytest.mark.sqlite
