@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -49,6 +50,7 @@ def update(*, agent_id: str, given: dict[str, Any], operator: str) -> Agent:
     return agent
 
 
+LASTING = re.compile(r"([1-9][0-9]{0,4})([mhd])|0")
 UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 LONGEST_MUTE = timedelta(days=30)
 
@@ -57,9 +59,10 @@ def mute(*, agent_id: str, lasting: str, operator: str) -> Agent:
     """Let nothing wake an agent for as long as `lasting` says, such as 1h; `0` ends that. Raises VALIDATION_ERROR and
     NOT_FOUND."""
     moment = now()
-    span = None if lasting == "0" else timedelta(**{UNITS[lasting[-1]]: int(lasting[:-1])})
-    if span and span > LONGEST_MUTE:
-        raise invalid("lasting is 30d at most.", field="lasting")
+    found = LASTING.fullmatch(lasting)
+    span = timedelta(**{UNITS[found[2]]: int(found[1])}) if found and found[1] else timedelta()
+    if found is None or span > LONGEST_MUTE:
+        raise invalid("lasting must be a time such as 30m, 1h or 2d, 30d at most; 0 ends the mute.", field="lasting")
     with write(agent_id):
         agent = selectors.get_agent(agent_id)
         agent.muted_until = moment + span if span else None
