@@ -12,6 +12,13 @@ from tests.acceptance.pool import until
 from tests.outside import program
 
 
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """What a person's terminal gives a program: nothing of CI, in which some clients draw no screen at all."""
+    of_tests = ("NEXUS_", "DJANGO_", "TMUX", "CI")
+    own = {name: value for name, value in os.environ.items() if not name.startswith(of_tests)}
+    return {**own, "HOME": str(home), "LANG": "C.UTF-8", **more}
+
+
 class Terminal:
     """A pane of 200 × 50 with a program in it."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -18,9 +18,9 @@ from nexus.hooks.harness import TYPED
 from tests.acceptance.pool import until
 from tests.agents.install import install, installed
 from tests.agents.providers import Provider
+from tests.agents.terminal import Terminal, environment
 from tests.agents.test_day import AGENTS, INSTALLED
 from tests.agents.test_guard import CLIENTS, address
-from tests.outside import program
 
 __all__ = ["address"]
 pytestmark = [pytest.mark.usefixtures("runs_published"), pytest.mark.sqlite]
@@ -78,14 +78,16 @@ STARTED = {
 
 
 @pytest.fixture
-def tmux(tmp_path: Path) -> Iterator[Callable[..., str]]:
-    command = [program("tmux"), "-f", os.devnull, "-S", str(tmp_path / "s")]
+def start(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
+    started = []
 
-    def run(*words: str, **how: object) -> str:
-        return subprocess.run([*command, *words], capture_output=True, text=True, check=True, **how).stdout  # type: ignore[call-overload,no-any-return]
+    def begin(*how: Any, **named: Any) -> Terminal:
+        started.append(Terminal(tmp_path / "s", *how, **named))
+        return started[-1]
 
-    yield run
-    subprocess.run([*command, "kill-server"], check=False)
+    yield begin
+    for terminal in started:
+        terminal.close()
     for process in psutil.process_iter(["environ"]):  # clients leave some behind
         if (process.info["environ"] or {}).get("HOME") == str(tmp_path):
             process.kill()
@@ -94,11 +96,10 @@ def tmux(tmp_path: Path) -> Iterator[Callable[..., str]]:
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name == "gemini" else pytest.mark.long) for name in STARTED]
 )
-def test_the_line_begins_a_turn(tmp_path: Path, address: str, name: str, tmux: Callable[..., str]) -> None:
+def test_the_line_begins_a_turn(tmp_path: Path, address: str, name: str, start: Callable[..., Terminal]) -> None:
     client, shop, nexus = STARTED[name], tmp_path / "shop", str(Path(sys.executable).with_name("nexus"))
     shop.mkdir()
-    own = {each: value for each, value in os.environ.items() if not each.startswith(("NEXUS_", "DJANGO_"))}
-    environ = {**own, "HOME": str(tmp_path), "LANG": "C.UTF-8", **client.environ(address)}
+    environ = environment(tmp_path, **client.environ(address))
     for file, text in client.home(address, shop).items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text(text)
@@ -108,9 +109,9 @@ def test_the_line_begins_a_turn(tmp_path: Path, address: str, name: str, tmux: C
 
     run("agents", "create", "builder")
     attach = [nexus, "attach", "--agent", "builder", "--", str(client.start())]
-    tmux("new-session", "-d", "-x", "120", "-y", "40", "-c", str(shop), *attach, env=environ)
-    until(lambda: client.asks in tmux("capture-pane", "-p"))
-    tmux("send-keys", client.answer)
+    terminal = start(attach, cwd=shop, environ=environ)
+    until(lambda: client.asks in terminal.screen())
+    terminal.press(client.answer)
     for text in ("first", "second"):
         Provider.asked.clear()
         run("send", "builder", text)

@@ -17,7 +17,7 @@ import pytest
 
 from tests.acceptance.pool import until
 from tests.agents.providers import Provider, Round, Said, play
-from tests.agents.terminal import Terminal
+from tests.agents.terminal import Terminal, environment
 from tests.agents.test_attach import STARTED, address
 
 __all__ = ["address"]
@@ -44,9 +44,8 @@ class Person:
         self.name, self.home, self.shop = name, home, home / "shop"
         client = STARTED[name]
         self.program = client.start()
-        own = {each: value for each, value in os.environ.items() if not each.startswith(("NEXUS_", "DJANGO_", "TMUX"))}
-        path = f"{self.program.parent}:{Path(NEXUS).parent}:{own['PATH']}"
-        self.environ = {**own, "HOME": str(home), "PATH": path, "NEXUS_AGENT_ID": "ben", **client.environ(address)}
+        path = f"{self.program.parent}:{Path(NEXUS).parent}:{os.environ['PATH']}"
+        self.environ = environment(home, PATH=path, NEXUS_AGENT_ID="ben", **client.environ(address))
         files = {".gemini/settings.json": json.dumps(GEMINI)} if name == "gemini" else client.home(address, self.shop)
         for file, text in files.items():
             (home / file).parent.mkdir(parents=True, exist_ok=True)
@@ -66,8 +65,8 @@ class Person:
         """Trust what setup wrote, and have a first turn, after which something waits."""
         if self.name in ASKS:
             until(lambda: ASKS[self.name] in self.terminal.screen())
-            if self.name == "codex":
-                self.terminal.press("2")
+            if self.name == "codex":  # which hears no key in the moment in which it asks
+                self.terminal.press_until("2", "› 2. Trust all")
             self.terminal.press("Enter")
         until(lambda: re.search(READY, self.terminal.screen()))
         self.terminal.type(play(*rounds))
