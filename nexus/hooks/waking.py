@@ -133,13 +133,15 @@ def look(
         seen = announcements.seen(settings, call, ask)
         kept.told = [item for item in kept.told if item in seen.waiting]
         now, notice = time.time(), ""
-        told_by = (signal_files.stamp(settings.home, call.agent_id) or 0) / 1e9 + HELD_SECONDS  # by hooks at work
+        signal = (signal_files.stamp(settings.home, call.agent_id) or 0) / 1e9
+        told_by = signal + HELD_SECONDS  # by hooks at work
+        is_told = kept.activity == Activity.WORKING or max(kept.woken, default=0) > signal  # perhaps in another session
         look_at = min(seen.changes_at, now + (announcements.pace(settings) if settings.database_url else LOOK_SECONDS))
         if seen.personal - set(kept.told):
             if why := _held(kept, now):
                 hook_state.record_fault(settings.home, call.agent_id, call.root, why)
                 look_at = now + HELD_SECONDS
-            elif start_turn is queue_line and kept.activity == Activity.WORKING and now < told_by:
+            elif start_turn is queue_line and is_told and now < told_by:
                 look_at = told_by
             else:
                 if start_turn is queue_line:  # the hook of the turn that begins tells it

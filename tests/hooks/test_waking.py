@@ -363,21 +363,25 @@ def test_codex_is_asked_for_a_turn_and_the_hook_of_that_turn_tells_what_came(wai
 
 
 @pytest.mark.usefixtures("starts_processes")
-def test_codex_at_work_is_left_to_its_hooks_for_a_minute(
-    builder: HookCall, call: Operation, project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("why", ["it works", "another session was asked"])
+def test_codex_is_left_to_its_hooks_for_a_minute(
+    builder: HookCall, call: Operation, project: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     (tmp_path / "codex").write_text(RECORDS)
     (tmp_path / "codex").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    kept = hook_state.load(settings.NEXUS.home, builder)
-    kept.activity = Activity.WORKING
-    hook_state.save(settings.NEXUS.home, builder, kept)
+    if why == "it works":
+        kept = hook_state.load(settings.NEXUS.home, builder)
+        kept.activity = Activity.WORKING
+        hook_state.save(settings.NEXUS.home, builder, kept)
     signal_files.arm(settings.NEXUS.home, "builder")
     write(call, project, ITSELF)
 
     def rung() -> tuple[str, float]:
         return waking.look(settings.NEXUS, builder, asked, waking.STARTERS["codex"])
 
+    if why != "it works":
+        assert rung()[0] == TYPED
     notice, look_at = rung()
     assert (notice, 0 < look_at - time.time() <= waking.HELD_SECONDS) == ("", True)
     with time_machine.travel(look_at):
