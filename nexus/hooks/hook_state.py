@@ -127,6 +127,11 @@ def take_place(home: Path, call: HookCall) -> tuple[Path, int]:
     return place, held
 
 
+def has_waiter(home: Path, call: HookCall) -> bool:
+    """Return whether a waiter of the call's session is at work."""
+    return _is_held(_place(home, call))
+
+
 def leave_place(home: Path, call: HookCall) -> None:
     """Let the waiter of the call's session end, if there is one."""
     _place(home, call).unlink(missing_ok=True)
@@ -134,11 +139,6 @@ def leave_place(home: Path, call: HookCall) -> None:
 
 def _place(home: Path, call: HookCall) -> Path:
     return _file(home, call, f"{hashlib.sha256(call.session.encode()).hexdigest()[:16]}.{WAITER}")
-
-
-def can_be_woken(home: Path, agent_id: str, root: str) -> bool:
-    """Return whether a waiter of the agent is at work in a project on this machine."""
-    return bool(waiting_hooks(home, hook_id(agent_id, root)))
 
 
 def waiting_hooks(home: Path, name: str = "*") -> set[str]:

@@ -50,6 +50,8 @@ def main(configure: Configure, ask: Ask, *, hooked: bool) -> NoReturn:
                 os._exit(0)
             if hooked and call.client == "qwen":  # its address stays where /clear begins another session
                 call = call._replace(session=os.environ[QWEN_ADDRESS])
+            if hooked and call.name == SESSION_START and not before and hook_state.has_waiter(settings.home, call):
+                os._exit(0)  # Claude Code calls a fork by the name of the session that it forks
             state = before or _begun(settings.home, call, seconds, hooked)
     except Exception as error:
         if not hooked:  # who typed the command reads it: no hook failed

@@ -63,7 +63,8 @@ class Terminal:
 
     @property
     def can_be_woken(self) -> bool:
-        return hook_state.can_be_woken(self.harness.home, "builder", str(self.harness.project))
+        hook = hook_state.hook_id("builder", str(self.harness.project))
+        return bool(hook_state.waiting_hooks(self.harness.home, hook))
 
     def read(self) -> list[str]:
         """What the client read, a line for each time that it read."""

@@ -197,7 +197,8 @@ class Waiters:
 
     @property
     def can_be_woken(self) -> bool:
-        return hook_state.can_be_woken(self.harness.home, "builder", str(self.harness.project))
+        hook = hook_state.hook_id("builder", str(self.harness.project))
+        return bool(hook_state.waiting_hooks(self.harness.home, hook))
 
     def write(self, text: str, target: Any = ITSELF) -> None:
         letter = {"project_root": str(self.harness.project), "from_agent_id": "ann", "subject": text, "body": text}
@@ -249,6 +250,13 @@ def test_a_session_has_one_waiter_and_of_two_sessions_one_is_woken(waiters: Wait
     (left,) = until(waiters.sleeping)
     os.kill(left, signal.SIGKILL)
     until(lambda: not waiters.can_be_woken)
+
+
+@pytest.mark.sqlite
+def test_a_session_that_is_forked_keeps_its_waiter(waiters: Waiters) -> None:
+    waiter = waiters.start()
+    fork = waiters.start(text=SAYS_STOP.replace("Stop", "SessionStart"))  # with the name of the session
+    assert (fork.wait(START_SECONDS), fork.communicate(), waiter.poll()) == (0, ("", ""), None)
 
 
 @pytest.mark.sqlite

@@ -364,7 +364,7 @@ def _is_woken(home: Path, root: Path) -> CheckRow:
     title, deadline = "an idle agent is woken", time.monotonic() + ANSWER_SECONDS
     try:
         with start([*command, str(ANSWER_SECONDS)], cwd=str(root), env=own_environment(), stdout=PIPE) as waiter:
-            while not hook_state.can_be_woken(home, PROBE, str(root)):
+            while not hook_state.waiting_hooks(home, hook_state.hook_id(PROBE, str(root))):
                 if waiter.process.poll() is not None or time.monotonic() > deadline:
                     raise TimeoutError
                 time.sleep(0.02)
