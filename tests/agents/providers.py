@@ -50,7 +50,7 @@ def text_of(content: Any) -> str:
     if isinstance(content, list):
         return "\n".join(text_of(part) for part in content)
     if isinstance(content, dict):
-        return str(content.get("text", ""))
+        return str(content.get("text") or text_of(content.get("content")))
     return str(content or "")
 
 
@@ -90,8 +90,8 @@ def of_responses(body: Mapping[str, Any]) -> Iterator[Said]:
         before = kind
         if kind.endswith("_output"):
             yield "answered", text_of(item.get("output"))
-        elif kind == "message" and item["role"] in ("user", "developer"):
-            yield ("user" if item["role"] == "user" else "told"), text_of(item["content"])
+        elif kind == "message":
+            yield {"user": "user", "assistant": "said"}.get(item["role"], "told"), text_of(item["content"])
 
 
 def of_gemini(body: Mapping[str, Any]) -> Iterator[Said]:

@@ -2,79 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from nexus.core.coding_clients import CLIENTS
 from nexus.hooks.harness import TYPED
 from tests.acceptance.pool import until
-from tests.agents.install import install, installed
+from tests.agents.person import NEXUS, STARTED, address
 from tests.agents.providers import Provider
 from tests.agents.terminal import Terminal, environment
-from tests.agents.test_day import AGENTS, INSTALLED
-from tests.agents.test_guard import CLIENTS, address
 
 __all__ = ["address"]
 pytestmark = [pytest.mark.usefixtures("runs_published"), pytest.mark.sqlite]
-
-
-@dataclass(frozen=True)
-class Client:
-    """How a client is installed, and started until it is idle."""
-
-    start: Callable[[], Path]  # installs it, and returns its program
-    environ: Callable[[str], dict[str, str]]  # for the provider at this address
-    home: Callable[[str, Path], dict[str, str]] = lambda address, shop: {}  # files of its user
-    asks: str = ""  # what it asks first
-    answer: str = ""  # the key that answers it
-
-
-def claude_json(address: str, shop: Path) -> dict[str, str]:
-    trusted = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
-    known = {"approved": ["k"], "rejected": []}
-    settings = {"hasCompletedOnboarding": True, "theme": "dark", "customApiKeyResponses": known}
-    return {".claude.json": json.dumps({**settings, "projects": {str(shop): trusted}})}
-
-
-def copilot_environ(address: str) -> dict[str, str]:
-    provider = {"PROVIDER_BASE_URL": f"{address}/v1", "PROVIDER_API_KEY": "k", "MODEL": "fake", "OFFLINE": "true"}
-    return {f"COPILOT_{name}": value for name, value in provider.items()}
-
-
-def apart(name: str, package: str, version: str, program: str) -> Callable[[], Path]:
-    return lambda: installed(package, version, program, INSTALLED / f"client-{name}")
-
-
-def of_guard(name: str, home: Callable[[str, Path], dict[str, str]] | None = None) -> Client:
-    known = CLIENTS[name]
-    start = apart(name, known.package, known.version, known.command[0])
-    return Client(start, known.environ, home or known.home)
-
-
-STARTED = {
-    "claude-code": of_guard("claude-code", claude_json),
-    "codex": of_guard("codex"),
-    "gemini": of_guard("gemini"),
-    "qwen": Client(partial(install, "qwen", INSTALLED), AGENTS["qwen"].env),
-    "cline": Client(
-        partial(install, "cline", INSTALLED),
-        lambda address: {},
-        lambda address, shop: {path[2:]: text for path, text in AGENTS["cline"].home(address).items()},
-        asks="any other key to close",
-        answer="Escape",
-    ),
-    "copilot": Client(
-        apart("copilot", "@github/copilot", "1.0.102", "copilot"), copilot_environ, asks="Do you trust", answer="Enter"
-    ),
-}
 
 
 @pytest.fixture
@@ -94,10 +38,15 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Terminal]]:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "gemini" else pytest.mark.long) for name in STARTED]
+    "name",
+    [
+        pytest.param(name, marks=() if name == "gemini" else pytest.mark.long)
+        for name in STARTED
+        if CLIENTS[name].empty_line
+    ],
 )
 def test_the_line_begins_a_turn(tmp_path: Path, address: str, name: str, start: Callable[..., Terminal]) -> None:
-    client, shop, nexus = STARTED[name], tmp_path / "shop", str(Path(sys.executable).with_name("nexus"))
+    client, shop = STARTED[name], tmp_path / "shop"
     shop.mkdir()
     environ = environment(tmp_path, **client.environ(address))
     for file, text in client.home(address, shop).items():
@@ -105,10 +54,10 @@ def test_the_line_begins_a_turn(tmp_path: Path, address: str, name: str, start: 
         (tmp_path / file).write_text(text)
 
     def run(*words: str) -> None:
-        subprocess.run([nexus, *words], cwd=shop, env=environ, check=True, capture_output=True)
+        subprocess.run([NEXUS, *words], cwd=shop, env=environ, check=True, capture_output=True)
 
     run("agents", "create", "builder")
-    attach = [nexus, "attach", "--agent", "builder", "--", str(client.start())]
+    attach = [NEXUS, "attach", "--agent", "builder", "--", str(client.start())]
     terminal = start(attach, cwd=shop, environ=environ)
     until(lambda: client.asks in terminal.screen())
     terminal.press(client.answer)

@@ -126,19 +126,6 @@ def test_a_message_wakes_an_idle_session_and_leaves_what_is_half_typed(person: P
 
 
 @pytest.mark.long
-def test_of_two_sessions_of_an_agent_one_is_woken(person: Person) -> None:
-    first, second = person.terminal(), person.terminal()
-    person.run(NEXUS, "send", person.agent, "Take the parser.")
-    until(lambda: notices("Take the parser."))
-    until(lambda: len(person.waiters()) == 2)
-    assert len(notices("Take the parser.")) == 1
-    woken = [terminal for terminal in (first, second) if "Take the parser." in terminal.screen()]
-    assert len(woken) == 1
-    first.close()
-    until(lambda: len(person.waiters()) == 1)
-
-
-@pytest.mark.long
 def test_a_person_who_interrupts_a_turn_is_left_alone(person: Person) -> None:
     terminal = person.terminal()
     terminal.type(play("HANG"))
