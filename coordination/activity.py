@@ -37,6 +37,11 @@ class AgentActivity(NamedTuple):
         """Whether the agent notices what comes without its person."""
         return self.state in (Activity.WORKING, Activity.COMPACTING, Activity.IDLE)
 
+    @property
+    def needs_person(self) -> bool:
+        """Whether the agent cannot go on without its person."""
+        return self.state in (Activity.ASKS, Activity.OUT_OF_QUOTA)
+
 
 # Given open sessions: whether each can be woken, and why so, by session_id.
 Wakers = Callable[[Collection[Session]], Mapping[str, tuple[bool, str]]]

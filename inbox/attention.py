@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from coordination.models import Agent, Workspace
-from coordination.presence import Presence
+from coordination.presence import AgentState, Presence
 from inbox import dead_letters, receipts
 from inbox.models import Delivery, DeliveryStatus
 from inbox.monitoring import Inbox, Picture
+from nexus.core.coding_clients import WAKE
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Items
 from nexus.core.operations.caller import OPERATOR_AGENT
 
 MOST_OVERDUE = 200  # messages that are looked at
+WOKEN_FOR = timedelta(minutes=5)  # in which an agent that was woken pulls its mail
 LETTERS = ("dead letter", "dead letters")
 
 
@@ -79,10 +82,16 @@ def _overdue(picture: Picture, each: int) -> Items:
 
 
 def _silent(picture: Picture, each: int) -> Items:
+    """Find agents that do not see their mail, or whom a wake did not bring to pull it. One that needs its person stands
+    among those."""
+    unread = Delivery.objects.with_status(DeliveryStatus.UNREAD, picture.moment)
+    told = unread.filter(noticed_at__lt=picture.moment - WOKEN_FOR, noticed_by__endswith=f", {WAKE}")
+    woken = set(told.order_by().values_list("recipient_id", flat=True))
     waiting = [
         (state, inbox)
         for state in picture.agents
-        if not (state.activity.sees_mail if state.activity else state.presence is Presence.PRESENT)
+        if not (state.activity and state.activity.needs_person)
+        and (state.agent_id in woken or not _sees_mail(state))
         and state.agent_id != OPERATOR_AGENT
         and state.agent_id in picture.team
         and (inbox := picture.inboxes.get(state.agent_id, Inbox())).unread
@@ -92,7 +101,7 @@ def _silent(picture: Picture, each: int) -> Items:
         len(waiting),
         [
             AttentionItem(
-                f"{state.agent_id} is {state.activity.title if state.activity else state.presence} with unread mail",
+                _why_silent(state, state.agent_id in woken),
                 f"{inbox.unread} unread, the oldest",
                 state.agent_id,
                 since=inbox.oldest_unread,
@@ -100,6 +109,16 @@ def _silent(picture: Picture, each: int) -> Items:
             for state, inbox in fullest
         ],
     )
+
+
+def _sees_mail(state: AgentState) -> bool:
+    return state.activity.sees_mail if state.activity else state.presence is Presence.PRESENT
+
+
+def _why_silent(state: AgentState, is_woken: bool) -> str:
+    if is_woken:
+        return f"{state.agent_id} was woken, and did not pull its mail"
+    return f"{state.agent_id} is {state.activity.title if state.activity else state.presence} with unread mail"
 
 
 KINDS = (
@@ -136,7 +155,7 @@ KINDS = (
     ),
     AttentionKind(
         "silent",
-        "Away, with unread mail",
+        "Unread mail that nobody pulls",
         "mark_email_unread",
         70,
         _silent,

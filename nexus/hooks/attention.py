@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 
-from django.db.models import Count, Min
-
-from coordination.activity import AgentActivity
 from coordination.paths import workspace_id_of
 from inbox.attention import agent_names
-from inbox.models import Delivery, DeliveryStatus
-from inbox.monitoring import Picture
-from nexus.core.coding_clients import WAKE
+from inbox.monitoring import Inbox, Picture
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Items
 from nexus.core.harness_events import Activity
 from nexus.hooks import problems
@@ -43,33 +38,26 @@ def _failing_hooks(picture: Picture, each: int) -> Items:
 
 
 ASKED_FOR = timedelta(minutes=1)  # an agent's person may be answering it right now
-WOKEN_FOR = timedelta(minutes=5)
 
 
 def _attached(picture: Picture, each: int) -> Items:
-    """Find agents in people's terminals that cannot go on without their person, or whom a wake did not bring to pull
-    their mail."""
+    """Find agents in people's terminals that cannot go on without their person."""
     needs = [
         AttentionItem(
-            f"{state.agent_id} is {found.title}", found.evidence, state.agent_id, "", found.since, found.until
+            f"{state.agent_id} is {found.title}",
+            f"{found.evidence}; {picture.inboxes.get(state.agent_id, Inbox()).unread} unread",
+            state.agent_id,
+            "",
+            found.since,
+            found.until,
         )
         for state in picture.agents
-        if state.agent_id in picture.team and (found := state.activity) and _needs_person(found, picture.moment)
-    ]
-    woken = Delivery.objects.with_status(DeliveryStatus.UNREAD, picture.moment)
-    unmoved = woken.filter(noticed_at__lt=picture.moment - WOKEN_FOR, noticed_by__endswith=f", {WAKE}")
-    counted = unmoved.values_list("recipient_id").annotate(Count("pk"), Min("noticed_at")).order_by("recipient_id")
-    needs += [
-        AttentionItem(f"{agent_id} was woken, and did not pull its mail", f"{count} unread", agent_id, "", since)
-        for agent_id, count, since in counted
-        if agent_id in picture.team
+        if state.agent_id in picture.team
+        and (found := state.activity)
+        and found.needs_person
+        and (found.state is not Activity.ASKS or picture.moment - found.since >= ASKED_FOR)
     ]
     return Items(len(needs), needs[:each])
-
-
-def _needs_person(found: AgentActivity, moment: datetime) -> bool:
-    asks = found.state is Activity.ASKS and moment - found.since >= ASKED_FOR
-    return asks or found.state is Activity.OUT_OF_QUOTA
 
 
 KINDS = (

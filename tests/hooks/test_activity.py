@@ -21,11 +21,12 @@ from time_machine import Traveller
 from coordination.models import Event, Session
 from coordination.toolset import run
 from inbox.monitoring import Picture
+from nexus.core import apps as nexus_apps
 from nexus.core.clock import now
 from nexus.core.coding_clients import WAKE
 from nexus.core.harness_events import Activity
 from nexus.core.operations.caller import Caller
-from nexus.hooks import announcements, attention, entry, harness, hook_state, signal_files, store_queries
+from nexus.hooks import announcements, entry, harness, hook_state, signal_files, store_queries
 from nexus.hooks.harness import HookCall
 from tests.conftest import Call, does
 
@@ -226,16 +227,22 @@ def test_a_sender_learns_that_its_message_waits(
 
 
 def needs() -> list[str]:
-    return [need.title for need in attention._attached(Picture(now()), 10).needs]
+    found = nexus_apps.needs(Picture(now()), 10)
+    return [need.title for kind, items in found if kind.name in ("attached", "silent") for need in items.needs]
 
 
-def test_a_person_sees_who_waits_for_one(tell: Tell, call: Call, clock: Traveller, admin_client: Client) -> None:
+def test_a_person_sees_who_waits_for_one(
+    tell: Tell, hooked: HookCall, call: Call, project: str, clock: Traveller, admin_client: Client
+) -> None:
     tell("Notification", notification_type="permission_prompt")
     assert needs() == []  # somebody may be answering it
     clock.shift(61)
     assert needs() == ["ben is waiting for its person"]
     tell("StopFailure", error="rate_limit")
-    assert needs() == ["ben is out of quota"]
+    sent(project)
+    store_queries.waiting(hooked._replace(event=WAKE), [])
+    clock.shift(301)
+    assert needs() == ["ben is out of quota"], "in one row, whatever else is true"
     for page in ("/admin/agents/", "/admin/agents/ben/"):
         assert "out of quota" in admin_client.get(page).content.decode()
 
@@ -246,8 +253,11 @@ def test_a_wake_that_brought_no_pull_is_shown(
     tell("Stop")
     sent(project)
     store_queries.waiting(hooked._replace(event=WAKE), [])
+    assert needs() == ["ben is idle, cannot be woken with unread mail"]
     clock.shift(301)
     assert needs() == ["ben was woken, and did not pull its mail"]
+    with waiter(hooked):
+        assert needs() == ["ben was woken, and did not pull its mail"]
     call("inbox_pull", agent_id="ben")
     assert needs() == []
 
