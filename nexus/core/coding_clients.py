@@ -263,7 +263,7 @@ CLIENTS: Mapping[str, Client] = {
         hooks=Hooks(
             "~/.codex/hooks.json",
             ".codex/hooks.json",
-            {**_CLAUDE, "PostCompact": COMPACT},
+            {**_CLAUDE, "PostCompact": COMPACT, "SessionEnd": END},
             hears_before=True,
             activities={
                 "PermissionRequest": Activity.ASKS,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from nexus.core import processes
-from nexus.core.coding_clients import END, PROMPT, SESSION_START, STOP
+from nexus.core.coding_clients import PROMPT, SESSION_START, STOP
 from nexus.core.harness_events import Activity
 from nexus.hooks import activity, hook_state, signal_files
 from nexus.hooks.harness import Ask, HookCall, is_woken
@@ -24,8 +24,6 @@ BACKGROUND_SECONDS = 60
 
 def announcement(settings: Any, call: HookCall, ask: Ask) -> str:
     """Return the notice; empty if there is nothing to say, or another call says it right now."""
-    if call.point is END:
-        hook_state.leave_place(settings.home, call)
     with hook_state.lock(settings.home, call) as alone:
         # A harness runs tools in parallel, and their hooks, too: only one of them prints the notice.
         return _announce(settings, call, ask) if alone else ""

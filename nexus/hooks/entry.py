@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from nexus.core.harness_events import HANDLERS, NOTHING, HookAnswer, HookEvent
+from nexus.core.harness_events import HANDLERS, NOTHING, HarnessEvent, HookAnswer, HookEvent
 from nexus.core.time_limit import time_limit
 from nexus.hooks import harness
 from nexus.hooks.harness import Ask, HookCall
@@ -76,6 +76,11 @@ def complain(error: Exception, settings: Any, call: HookCall) -> None:
 
 def respond(settings: Any, call: HookCall, ask: Ask) -> str:
     """Return the output of a call; empty if there is nothing to say."""
+    if call.point is HarnessEvent.SESSION_END:
+        from nexus.hooks import hook_state  # not imported at other points
+
+        if hook_state.leave_place(settings.home, call):
+            return ""
     said = _handled(settings, call, ask)
     if said.refusal or said.warning:
         return harness.render_aside(call, said)

@@ -132,9 +132,11 @@ def has_waiter(home: Path, call: HookCall) -> bool:
     return _is_held(_place(home, call))
 
 
-def leave_place(home: Path, call: HookCall) -> None:
-    """Let the waiter of the call's session end, if there is one."""
+def leave_place(home: Path, call: HookCall) -> bool:
+    """Let the waiter of the call's session end, if there is one. Return whether that of another session of the agent is
+    at work: there the agent goes on."""
     _place(home, call).unlink(missing_ok=True)
+    return bool(waiting_hooks(home, hook_id(call.agent_id, call.root)))
 
 
 def _place(home: Path, call: HookCall) -> Path:

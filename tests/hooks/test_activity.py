@@ -174,6 +174,15 @@ def test_of_two_sessions_the_busier_counts(tell: Tell, hooked: HookCall, call: C
     assert state(call) == "working"
 
 
+def test_an_agent_is_gone_when_its_last_session_ends(tell: Tell, hooked: HookCall, call: Call) -> None:
+    tell("Stop", session_id="s1")
+    with waiter(hooked):  # of another terminal
+        tell("SessionEnd", session_id="s1", reason="other")
+        assert state(call) == "idle"
+    tell("SessionEnd", session_id="s2", reason="other")
+    assert state(call) == "gone"
+
+
 def test_somebody_who_only_looks_tells_nothing(tell: Tell, call: Call) -> None:
     nexus: Any = settings.NEXUS
     entry.respond(nexus, harness.parse_call(["--client", "text", "--agent", "ben"], {}, ""), store_queries.answer)

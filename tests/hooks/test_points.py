@@ -59,7 +59,7 @@ def test_it_knows_the_points_of_each_client() -> None:
     }
     assert listed == {
         "claude-code": ["context_compact"],  # which it tells by starting the session anew
-        "codex": ["session_end"],
+        "codex": [],
         "gemini": ["subagent_spawn", "subagent_complete"],
         "qwen": [],
         "cursor": [],
@@ -252,22 +252,22 @@ def test_it_tells_of_mail_at_the_end_of_a_turn_in_each_clients_words(client: str
     assert json.loads(dialects.render(read("--client", client, hook_event_name=name), "M")) == answer
 
 
-def test_it_warns_the_user_where_no_agent_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_warns_the_user_where_no_agent_listens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(entry, "HANDLERS", [lambda what: HookAnswer(warning="W")])
-    assert say(hook_event_name="SessionEnd") == {"systemMessage": "W"}
-    assert say("--client", "cursor", hook_event_name="sessionEnd") == {"user_message": "W"}
+    assert say(home=tmp_path, hook_event_name="SessionEnd") == {"systemMessage": "W"}
+    assert say("--client", "cursor", home=tmp_path, hook_event_name="sessionEnd") == {"user_message": "W"}
 
 
-def test_it_knows_where_an_agent_listens(heard: list[HookEvent]) -> None:
+def test_it_knows_where_an_agent_listens(heard: list[HookEvent], tmp_path: Path) -> None:
     for client, hears, names in (
         ("claude-code", True, "SessionStart SubagentStart"),
         ("claude-code", False, "SubagentStop SessionEnd"),
-        ("codex", False, "PostCompact"),
+        ("codex", False, "PostCompact SessionEnd"),
         ("gemini", False, "PreCompress"),
         ("cursor", False, "preCompact subagentStart"),
     ):
         for name in names.split():
-            say("--client", client, hook_event_name=name)
+            say("--client", client, home=tmp_path, hook_event_name=name)
             assert heard[-1].heard == hears, (client, name)
 
 
