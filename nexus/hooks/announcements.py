@@ -46,7 +46,10 @@ def _announce(settings: Any, call: HookCall, ask: Ask) -> str:
         kept.activity, kept.refresh_by = does, time.time() + pace(settings)
         until = activity.quota_until(call.payload) if does == Activity.OUT_OF_QUOTA else None
         told = {"activity": does or None, "at": time.time(), "until": until}
-        _in_background(lambda: ask("refresh", call, **told))
+        if call.event == SESSION_START and hook_state.credentials(settings.home, call) is None:
+            ask("refresh", call, **told)  # its first session: others may write to it as soon as its client is there
+        else:
+            _in_background(lambda: ask("refresh", call, **told))
     answer = _news(settings, call, kept, ask) if must_look else ""
     hook_state.save(settings.home, call, kept)
     hook_state.clear_fault(settings.home, call)

@@ -253,12 +253,20 @@ def test_it_stays_silent_without_what_takes_longer_to_import_than_to_answer(
 ) -> None:
     used = {"hook_event_name": event, "tool_name": "Edit", "tool_input": {"file_path": "a.py"}}
     harness.hook("--agent-id", "builder", text=json.dumps(used | {"hook_event_name": "SessionStart"}))
-    harness.until_session()
     harness.hook("--agent-id", "builder", text=json.dumps(used))
     told = harness.hook("--agent-id", "builder", text=json.dumps(used), cold=True, PYTHONPROFILEIMPORTTIME="1")
     imported = {line.rpartition("|")[2].strip() for line in told.stderr.splitlines()}
     assert (told.stdout, told.returncode) == ("", 0)
     assert "nexus.hooks.harness" in imported and not imported & {"dataclasses", "inspect", "django", *spared}
+
+
+@pytest.mark.usefixtures("starts_processes")
+def test_others_can_write_to_an_agent_as_soon_as_its_first_session_has_begun(harness: Harness) -> None:
+    begins = {"hook_event_name": "SessionStart", "source": "startup", "cwd": str(harness.project)}
+    assert harness.hook("--agent-id", "builder", text=json.dumps(begins)).stderr == ""
+    target = {"strategy": "direct", "agent_id": "builder"}
+    letter = {"project_root": str(harness.project), "from_agent_id": "ann", "subject": "s", "body": "b"}
+    assert harness.call("message_create", letter | {"target": target})["recipients"] == ["builder"]
 
 
 @pytest.mark.usefixtures("starts_processes")
