@@ -40,6 +40,8 @@ class Waking(NamedTuple):
     fields: Mapping[str, Any]  # of its entry
     events: tuple[str, ...] = (STOP,)  # at which it starts
     where: Mapping[str, str] = {}  # the variables, and how each begins, of a session that it can wake
+    # How the turn begins: when the hook ends, by a line in the client's queue, or by a message to the session's socket.
+    way: Literal["exit", "queue", "socket"] = "exit"
 
 
 class Hooks(NamedTuple):
@@ -272,7 +274,7 @@ CLIENTS: Mapping[str, Client] = {
                 "SessionEnd": Activity.GONE,
             },
             most_seconds={"Interrupt": 3, "SessionEnd": 3},  # it warns of more at each start
-            waking=Waking({"async": True, "timeout": 2_147_483}),  # seconds
+            waking=Waking({"async": True, "timeout": 2_147_483}, way="queue"),  # seconds
         ),
         tools=Tools(  # its hooks report every shell tool under one name
             "mcp__nexus__{}", {**dict.fromkeys(FILES, ("apply_patch",)), **dict.fromkeys(SHELL, ("Bash",))}, "Bash"
@@ -340,6 +342,7 @@ CLIENTS: Mapping[str, Client] = {
                 {"async": True, "timeout": 2_147_483_000},  # milliseconds, as it reads a thousand and more
                 (SESSION_START, STOP),
                 {"QWEN_CODE_MESSAGING_SOCKET": "/"},  # of its session, where its settings allow messages
+                way="socket",
             ),
         ),
         tools=Tools(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 from nexus.core import processes
-from nexus.core.coding_clients import HARNESSES, SESSION_START
+from nexus.core.coding_clients import HARNESSES, SESSION_START, Waking
 from nexus.core.harness_events import Activity
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.time_limit import time_limit
@@ -46,9 +46,11 @@ def main(configure: Configure, ask: Ask, *, hooked: bool) -> NoReturn:
         with time_limit(entry.TIME_LIMIT_SECONDS):
             settings, arguments = configure()
             call, seconds = _call(arguments, before, hooked)
-            if hooked and not _can_wake(call.client):
+            waking = HARNESSES[call.client].waking if hooked else None
+            if hooked and not _can_wake(waking):
                 os._exit(0)
-            if hooked and call.client == "qwen":  # its address stays where /clear begins another session
+            way = waking.way if waking else "exit"
+            if way == "socket":  # the address stays where /clear begins another session
                 call = call._replace(session=os.environ[QWEN_ADDRESS])
             if hooked and call.name == SESSION_START and not before and hook_state.has_waiter(settings.home, call):
                 os._exit(0)  # Claude Code calls a fork by the name of the session that it forks
@@ -58,8 +60,7 @@ def main(configure: Configure, ask: Ask, *, hooked: bool) -> NoReturn:
             raise SystemExit(refusal(error)) from None
         entry.complain(error, settings, call or harness.caller(sys.argv[2:], os.environ))
         os._exit(0)
-    by_exit = not hooked or call.client not in STARTERS  # the end of this process starts the turn
-    start_turn = partial(write, sys.stderr if hooked else sys.stdout) if by_exit else STARTERS[call.client]
+    start_turn = STARTERS.get(way, partial(write, sys.stderr if hooked else sys.stdout))
     known = signal_files.stamp(settings.home, call.agent_id)  # before the look, so that no signal is missed
     try:
         with time_limit(entry.TIME_LIMIT_SECONDS):
@@ -76,7 +77,7 @@ def main(configure: Configure, ask: Ask, *, hooked: bool) -> NoReturn:
         entry.complain(error, settings, call)
         notice, look_at = "", time.time() + HELD_SECONDS
     if notice:
-        os._exit(WOKEN if hooked and by_exit else 0)
+        os._exit(WOKEN if hooked and way == "exit" else 0)
     _wait(settings.home, call, state, known, look_at)
 
 
@@ -97,12 +98,12 @@ def _call(arguments: Any, before: dict[str, Any], hooked: bool) -> tuple[HookCal
     return call, seconds
 
 
-def _can_wake(client: str) -> bool:
+def _can_wake(waking: Waking | None) -> bool:
     """Return whether the client's session that this hook runs in can be woken."""
-    waking = HARNESSES[client].waking
-    where = waking.where.items() if waking else ()
-    fits = waking is not None and all(os.environ.get(name, "").startswith(value) for name, value in where)
-    return fits and (client != "qwen" or _is_in_terminal())
+    if waking is None:
+        return False
+    fits = all(os.environ.get(name, "").startswith(value) for name, value in waking.where.items())
+    return fits and (waking.way != "socket" or _is_in_terminal())
 
 
 def _is_in_terminal() -> bool:
@@ -200,8 +201,8 @@ def send_to_session(call: HookCall, notice: str) -> None:
         session.sendall("".join(json.dumps(line) + "\n" for line in lines).encode())
 
 
-# How a client starts a turn with a notice, where the end of a hook does not.
-STARTERS: Mapping[str, Callable[[HookCall, str], None]] = {"codex": queue_line, "qwen": send_to_session}
+# What starts a turn, where the end of the process does not.
+STARTERS: Mapping[str, Callable[[HookCall, str], None]] = {"queue": queue_line, "socket": send_to_session}
 
 
 def _wait(home: Path, call: HookCall, state: dict[str, Any], known: int | None, look_at: float) -> NoReturn:

@@ -386,7 +386,7 @@ def test_codex_is_left_to_its_hooks_for_a_minute(
     write(call, project, ITSELF)
 
     def rung() -> tuple[str, float]:
-        return waking.look(settings.NEXUS, builder, asked, waking.STARTERS["codex"])
+        return waking.look(settings.NEXUS, builder, asked, waking.STARTERS["queue"])
 
     if why != "it works":
         assert rung()[0] == TYPED
