@@ -32,6 +32,7 @@ QWEN_ADDRESS = "QWEN_CODE_MESSAGING_SOCKET"
 CLIENT_SECONDS = 3.0  # for a client to take a message; the hook itself has some seconds more
 LOOK_SECONDS = 300.0  # between two looks without a signal
 SETTLED_SECONDS = 5.0  # until the hooks of a session's start have told what waited already
+LIMIT_SECONDS = 60  # for a look: no client waits for this hook, and many may be woken at once
 HELD_SECONDS = 60.0  # before a look is repeated that failed, or that may not wake
 MOST_A_MINUTE, MOST_IN_A_ROW = 20, 100  # of wakes; in a row: within a day, since somebody typed something
 DAY_SECONDS = 86_400
@@ -43,7 +44,7 @@ def main(configure: Configure, ask: Ask, *, hooked: bool) -> NoReturn:
     settings = call = None
     before: dict[str, Any] = json.loads(os.environ.pop(STATE, "{}"))
     try:
-        with time_limit(entry.TIME_LIMIT_SECONDS):
+        with time_limit(LIMIT_SECONDS):
             settings, arguments = configure()
             call, seconds = _call(arguments, before, hooked)
             waking = HARNESSES[call.client].waking if hooked else None
@@ -63,7 +64,7 @@ def main(configure: Configure, ask: Ask, *, hooked: bool) -> NoReturn:
     start_turn = STARTERS.get(way, partial(write, sys.stderr if hooked else sys.stdout))
     known = signal_files.stamp(settings.home, call.agent_id)  # before the look, so that no signal is missed
     try:
-        with time_limit(entry.TIME_LIMIT_SECONDS):
+        with time_limit(LIMIT_SECONDS):
             if before and call.session == PROBE:
                 Path(before["place"]).unlink()
                 signal_files.path(settings.home, PROBE).unlink()
