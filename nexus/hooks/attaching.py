@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from nexus.core import processes
 from nexus.core.coding_clients import CLIENTS
 from nexus.core.operations.errors import NexusError
-from nexus.hooks import announcements, harness, hook_state, signal_files, waiter, waking
+from nexus.hooks import harness, hook_state, signal_files, waiter, waking
 
 Configure = Callable[[list[str]], tuple[Any, Sequence[str]]]
 
@@ -147,7 +147,7 @@ class Watch:
         self.home, self.call, self.pane = settings.home, call, pane
         self.client = os.getppid()
         self.place, self.held = hook_state.take_place(settings.home, call)
-        self.pace = announcements.pace(settings) if settings.database_url else waking.LOOK_SECONDS
+        self.pace = waking.pace(settings)
         look = ["wait", *options, "--session", f"{call.session} look", "--seconds", "0"]
         self.command = processes.python("nexus", *look)
         self.known: int | None = None  # the signal file's time at the last look at what waits

@@ -11,6 +11,7 @@ import sys
 import time
 
 TICK_SECONDS = 0.5
+LOOK_SECONDS = 300.0  # between two looks without a signal, at most
 GONE = select.POLLHUP | select.POLLERR
 OVER, INTERRUPTED = 3, 130  # exit codes: nothing came in time; Ctrl-C
 
@@ -32,8 +33,9 @@ def is_place(path: str, held: int) -> bool:
 
 
 def main(words: list[str]) -> None:
-    """Wait; `words` are the place and its descriptor, the signal file and its known time, the moments at which to look
-    and to give up (unix time), the parent (0 for any), then the command."""
+    """Wait; `words` are the place and its descriptor, the signal file and its known time, when to look (unix time) and
+    to give up (on the monotonic clock), the parent (0 for any), then the command. Look, too, when the clock was set
+    back."""
     place, held, file, known, look_at, give_up_at, parent, *command = words
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: os._exit(0))
@@ -47,10 +49,9 @@ def main(words: list[str]) -> None:
         if any(what & GONE for _, what in poll.poll(TICK_SECONDS * 1000)) or int(parent) not in (0, os.getppid()):
             os.unlink(place)  # noqa: PTH108
             os._exit(0)
-        now = time.time()
-        if str(stamp(file)) != known or now >= float(look_at):
+        if str(stamp(file)) != known or not 0 < float(look_at) - time.time() <= LOOK_SECONDS:  # set back, it is farther
             os.execv(command[0], command)  # noqa: S606  # no shell
-        if now >= float(give_up_at):
+        if time.monotonic() >= float(give_up_at):
             os._exit(OVER)
 
 

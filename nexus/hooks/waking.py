@@ -30,7 +30,6 @@ STATE = "NEXUS_WAITER"  # the variable in which the process remembers, from one 
 WOKEN = 2  # the exit code at which Claude Code starts a turn with what stands on stderr
 QWEN_ADDRESS = "QWEN_CODE_MESSAGING_SOCKET"
 CLIENT_SECONDS = 3.0  # for a client to take a message; the hook itself has some seconds more
-LOOK_SECONDS = 300.0  # between two looks without a signal
 SETTLED_SECONDS = 5.0  # until the hooks of a session's start have told what waited already
 LIMIT_SECONDS = 60  # for a look: no client waits for this hook, and many may be woken at once
 HELD_SECONDS = 60.0  # before a look is repeated that failed, or that may not wake
@@ -120,7 +119,7 @@ def _begun(home: Path, call: HookCall, seconds: float, hooked: bool) -> dict[str
         "call": call._replace(payload={}, point=None)._asdict(),
         "place": str(place),
         "held": held,
-        "give_up_at": time.time() + seconds,
+        "give_up_at": time.monotonic() + seconds,
         "parent": os.getppid() if hooked else 0,
     }
 
@@ -138,15 +137,14 @@ def look(
         kept.told = [item for item in kept.told if item in seen.waiting]
         now, notice = time.time(), ""
         signal = (signal_files.stamp(settings.home, call.agent_id) or 0) / 1e9
-        told_by = signal + HELD_SECONDS  # by hooks at work
         is_told = kept.activity == Activity.WORKING or max(kept.woken, default=0) > signal  # perhaps in another session
-        look_at = min(seen.changes_at, now + (announcements.pace(settings) if settings.database_url else LOOK_SECONDS))
+        look_at = min(seen.changes_at, now + pace(settings))
         if seen.personal - set(kept.told):
             if why := _held(kept, now):
                 hook_state.record_fault(settings.home, call.agent_id, call.root, why)
                 look_at = now + HELD_SECONDS
-            elif start_turn is queue_line and is_told and now < told_by:
-                look_at = told_by
+            elif start_turn is queue_line and is_told and 0 <= now - signal < HELD_SECONDS:
+                look_at = signal + HELD_SECONDS  # by then its hooks have told it
             else:
                 if start_turn is queue_line:  # the hook of the turn that begins tells it
                     notice = harness.TYPED
@@ -158,6 +156,11 @@ def look(
                 kept.woken = [*(moment for moment in kept.woken if now - moment < DAY_SECONDS), now]
         hook_state.save(settings.home, call, kept)
     return str(notice), look_at
+
+
+def pace(settings: Any) -> float:
+    """Return the seconds between two looks without a signal: a store on a server has senders on other machines."""
+    return min(announcements.pace(settings), waiter.LOOK_SECONDS) if settings.database_url else waiter.LOOK_SECONDS
 
 
 def _held(kept: hook_state.HookMemory, now: float) -> str:
