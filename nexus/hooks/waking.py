@@ -22,18 +22,21 @@ from nexus.core.coding_clients import HARNESSES, SESSION_START, Waking
 from nexus.core.harness_events import Activity
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.time_limit import time_limit
-from nexus.hooks import announcements, entry, harness, hook_state, signal_files, waiter
+from nexus.hooks import announcements, entry, harness, hook_state, signal_files, transcripts, waiter
 from nexus.hooks.entry import Configure
 from nexus.hooks.harness import PROBE, Ask, HookCall
 
 STATE = "NEXUS_WAITER"  # the variable in which the process remembers, from one look to the next
 WOKEN = 2  # the exit code at which Claude Code starts a turn with what stands on stderr
+TRANSCRIPT = "transcript_path"  # the field of a hook's input with the file in which the client tells its tokens
 QWEN_ADDRESS = "QWEN_CODE_MESSAGING_SOCKET"
 CLIENT_SECONDS = 3.0  # for a client to take a message; the hook itself has some seconds more
 SETTLED_SECONDS = 5.0  # until the hooks of a session's start have told what waited already
 LIMIT_SECONDS = 60  # for a look: no client waits for this hook, and many may be woken at once
 HELD_SECONDS = 60.0  # before a look is repeated that failed, or that may not wake
-MOST_A_MINUTE, MOST_IN_A_ROW = 20, 100  # of wakes; in a row: within a day, since somebody typed something
+WAKES_A_MINUTE = 20
+WAKE_TOKENS = 1_000_000  # that woken turns use within a day
+MOST_IN_A_ROW = 100  # wakes within a day, since somebody typed something
 DAY_SECONDS = 86_400
 
 
@@ -116,7 +119,7 @@ def _begun(home: Path, call: HookCall, seconds: float, hooked: bool) -> dict[str
     place, held = hook_state.take_place(home, call)
     signal_files.arm(home, call.agent_id)
     return {
-        "call": call._replace(payload={}, point=None)._asdict(),
+        "call": call._replace(payload={TRANSCRIPT: call.payload.get(TRANSCRIPT)}, point=None)._asdict(),
         "place": str(place),
         "held": held,
         "give_up_at": time.monotonic() + seconds,
@@ -140,7 +143,7 @@ def look(
         is_told = kept.activity == Activity.WORKING or max(kept.woken, default=0) > signal  # perhaps in another session
         look_at = min(seen.changes_at, now + pace(settings))
         if seen.personal - set(kept.told):
-            if why := _held(kept, now):
+            if why := _held(kept, now, call):
                 hook_state.record_fault(settings.home, call.agent_id, call.root, why)
                 look_at = now + HELD_SECONDS
             elif start_turn is queue_line and is_told and 0 <= now - signal < HELD_SECONDS:
@@ -163,12 +166,16 @@ def pace(settings: Any) -> float:
     return min(announcements.pace(settings), waiter.LOOK_SECONDS) if settings.database_url else waiter.LOOK_SECONDS
 
 
-def _held(kept: hook_state.HookMemory, now: float) -> str:
+def _held(kept: hook_state.HookMemory, now: float, call: HookCall) -> str:
     """Return why the agent may not be woken; empty if it may."""
-    if sum(now - moment < DAY_SECONDS for moment in kept.woken) >= MOST_IN_A_ROW:
+    woken = [moment for moment in kept.woken if now - moment < DAY_SECONDS]
+    if len(woken) >= MOST_IN_A_ROW:
         return f"it was woken {MOST_IN_A_ROW} times within a day, and nobody typed anything to it: it waits for that"
-    if sum(0 <= now - moment < 60 for moment in kept.woken) >= MOST_A_MINUTE:
-        return f"it was woken {MOST_A_MINUTE} times within a minute, and sleeps until that is over"
+    if sum(0 <= now - moment < 60 for moment in woken) >= WAKES_A_MINUTE:
+        return f"it was woken {WAKES_A_MINUTE} times within a minute, and sleeps until that is over"
+    path = call.payload.get(TRANSCRIPT)
+    if woken and isinstance(path, str) and transcripts.tokens_since(path, min(woken)) >= WAKE_TOKENS:
+        return f"its woken turns took {WAKE_TOKENS:,} tokens within a day, and nobody typed anything to it"
     return ""
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -24,7 +25,7 @@ from nexus.core.coding_clients import PROMPT, STOP, WAKE
 from nexus.core.harness_events import Activity
 from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
-from nexus.hooks import entry, hook_state, signal_files, store_queries, waking
+from nexus.hooks import entry, hook_state, signal_files, store_queries, transcripts, waking
 from nexus.hooks import harness as harness_texts
 from nexus.hooks.harness import TYPED, HookCall
 from nexus.topics import hook as topics_queries  # noqa: F401
@@ -131,7 +132,7 @@ def test_it_is_woken_so_often_at_most(builder: HookCall, call: Operation, projec
             told += bool(look(builder))
         return told
 
-    assert wakes(waking.MOST_A_MINUTE + 2) == waking.MOST_A_MINUTE
+    assert wakes(waking.WAKES_A_MINUTE + 2) == waking.WAKES_A_MINUTE
     [held] = hook_state.faults(settings.NEXUS.home)
     assert (held.agent_id, "within a minute" in held.error) == ("builder", True)
     kept = hook_state.load(settings.NEXUS.home, builder)
@@ -145,6 +146,71 @@ def test_it_is_woken_so_often_at_most(builder: HookCall, call: Operation, projec
         assert not look(builder)
     entry.respond(settings.NEXUS, prompt, asked)  # somebody types something
     assert wakes(1) == 1
+
+
+CLAUDE, CODEX, QWEN = (
+    {"type": "assistant", "message": {"id": "m", "usage": {"input_tokens": 4, "output_tokens": 5}}},
+    {"type": "event_msg", "payload": {"info": {"last_token_usage": {"input_tokens": 9, "output_tokens": 5}}}},
+    {"type": "assistant", "usageMetadata": {"promptTokenCount": 9, "candidatesTokenCount": 5}},
+)
+CACHED = {"usageMetadata": {"promptTokenCount": 9, "cachedContentTokenCount": 8, "candidatesTokenCount": 5}}
+CLAUDE["message"]["usage"] |= {"cache_creation_input_tokens": 5, "cache_read_input_tokens": 900}  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("records", "tokens"),
+    [
+        ([CLAUDE, CLAUDE], 14),  # parts of one answer
+        ([CODEX, CODEX], 28),
+        ([QWEN], 14),
+        ([CACHED], 6),
+        ([{**QWEN, "timestamp": "2026-01-01T00:00:00.000Z"}], 0),
+        ([{**QWEN, "usageMetadata": {"promptTokenCount": -9, "candidatesTokenCount": "x"}}], 0),
+        ([{**QWEN, "usageMetadata": ["promptTokenCount"]}, {"tokens": 5}, ["token"], "token", {"message": 1}], 0),
+    ],
+)
+def test_a_clients_file_tells_the_tokens_of_woken_turns(tmp_path: Path, records: list[Any], tokens: int) -> None:
+    file = tmp_path / "session.jsonl"
+    moment = "2026-11-28T20:00:00.000Z"
+    lines = [{"timestamp": moment, **each} if isinstance(each, dict) else each for each in records]
+    file.write_text('{"token": ' + "[" * 100_000 + "\n" + "".join(f"{json.dumps(line)}\n" for line in lines))
+    assert transcripts.tokens_since(str(file), 1_795_000_000) == tokens
+
+
+@pytest.mark.parametrize("kind", ["a FIFO", "a folder", "nothing", "a name that is none", "longer than what is read"])
+def test_what_is_no_file_of_a_client_tells_no_tokens(tmp_path: Path, kind: str) -> None:
+    file = tmp_path / "session.jsonl"
+    if kind == "a FIFO":
+        os.mkfifo(file)
+    elif kind == "a folder":
+        file.mkdir()
+    elif kind == "longer than what is read":
+        file.write_text(json.dumps({"timestamp": "2026-11-28T20:00:00Z", **QWEN}) + "\n")
+        os.truncate(file, 1 << 40)
+    path = f"{file}\0" if kind == "a name that is none" else str(file)
+    assert transcripts.tokens_since(path, 0) == 0
+
+
+def test_it_is_not_woken_when_its_woken_turns_took_too_many_tokens(
+    builder: HookCall, call: Operation, project: str, tmp_path: Path
+) -> None:
+    told = tmp_path / "session.jsonl"
+    reads = builder._replace(payload={"transcript_path": str(told)})
+    told.write_text("")
+
+    def is_woken() -> bool:
+        write(call, project, ITSELF)
+        return bool(look(reads))
+
+    assert is_woken() and is_woken()
+    used = {"input_tokens": waking.WAKE_TOKENS, "output_tokens": 0}
+    moment = datetime.now(UTC).isoformat()
+    told.write_text(json.dumps({"timestamp": moment, "message": {"id": "m", "usage": used}}) + "\n")
+    assert not is_woken()
+    [held] = hook_state.faults(settings.NEXUS.home)
+    assert "1,000,000 tokens" in held.error
+    entry.respond(settings.NEXUS, builder._replace(event=PROMPT), asked)  # somebody types something
+    assert is_woken()
 
 
 def test_what_a_client_did_not_take_is_told_later(builder: HookCall, call: Operation, project: str) -> None:

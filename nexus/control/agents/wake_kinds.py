@@ -26,6 +26,7 @@ from nexus.core.apps import nexus_apps
 from nexus.core.clock import iso, now
 from nexus.core.contributions import WakeKind, WakeReason
 from nexus.core.operations.errors import invalid
+from nexus.hooks import waking
 
 MAIL = "mail"  # leased for the turn
 LEASE_SECONDS = 300  # renewed while the turn goes on
@@ -34,8 +35,8 @@ MOST_MESSAGES = 20  # messages of a turn
 LONGEST_QUOTE = 32_000  # characters that are quoted in a turn
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 LONGEST_LINE = 100  # turns that sent one another; more is a loop
-WAKES_A_MINUTE = 20  # woken turns of one agent
-WAKE_TOKENS = 1_000_000  # that the woken turns of an agent without a budget of its own use in a day
+# Woken turns of an agent, and the tokens of a day for those of one without a budget: as for agents in terminals.
+WAKES_A_MINUTE, WAKE_TOKENS = waking.WAKES_A_MINUTE, waking.WAKE_TOKENS
 
 
 @cache
