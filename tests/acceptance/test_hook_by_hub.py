@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from mcp_bridge.relay import DIRECTORY, SOCKET
-from mcp_bridge.remote import GO, WELCOME
+from mcp_bridge.remote import GO, HOOK_SECONDS, WELCOME
 from tests.acceptance import hub as hubs
 from tests.acceptance.hub import START_SECONDS, Hub
 from tests.acceptance.processes import ROOT, calls_of, environment
@@ -195,6 +195,24 @@ def test_what_a_hub_does_not_answer_the_hook_tells_itself_once(
         assert "Hello" in told and DJANGO in imported
         assert b'"hook"' in heard[0]
         assert hook(home, project, "PostToolUse")[0] == ""
+
+
+def busy(connection: socket.socket) -> None:
+    """Answers when a hook that its client waits for would have begun to tell it itself."""
+    threading.Event().wait(2 * HOOK_SECONDS)
+    connection.sendall(json.dumps(WELCOME).encode() + b"\n")
+    assert connection.recv(len(GO)) == GO
+    connection.sendall(b'{"data":["as the hub tells it",["m"]]}\n')
+
+
+def test_a_wake_for_which_nobody_waits_leaves_a_busy_hub_time(home: Path, hub_beside: Hub, project: str) -> None:
+    begun(home, project)
+    write(hub_beside, project, "Hello")
+    assert hub_beside.stop() == 0
+    command = [sys.executable, "-P", "-m", "nexus", "wait", "--agent", "builder", "--project", project]
+    with in_place_of_a_hub(home, busy):
+        done = subprocess.run(command, env=environment(home), cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "as the hub tells it"), done.stderr
 
 
 def test_a_killed_hub_loses_no_notice(home: Path, project: str) -> None:
