@@ -76,3 +76,14 @@ def test_it_starts_a_process_without_what_it_may_never_need(tmp_path: Path, comm
     imported = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines()}
     assert "pydantic" in imported, ran.stderr
     assert imported & left_out == set()
+
+
+EACH_CALL = ("git_steps", "sandbox_init")
+SLOW = {"contextlib", "enum", "json", "pathlib", "re", "shutil", "signal", "subprocess", "threading"}
+
+
+@pytest.mark.parametrize("name", ["core/guardian", *(f"control/runners/programs/{one}" for one in EACH_CALL)])
+def test_what_is_started_for_each_call_imports_little(name: str) -> None:
+    lines = ast.parse((ROOT / "nexus" / f"{name}.py").read_text()).body
+    assert not {alias.name for line in lines if isinstance(line, ast.Import) for alias in line.names} & SLOW
+    assert not {line.module for line in lines if isinstance(line, ast.ImportFrom)} & SLOW

@@ -8,7 +8,7 @@ protects; there the hub's own tools write nothing below a `.git`.
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
 import re
 import shutil
@@ -207,33 +207,25 @@ class Git:
     def steps(self, *steps: Step, fds: Sequence[int] = ()) -> list[GitResult]:
         """Call git with each of these in turn, in one sandbox, with these descriptors open. Raises GitFailed for an
         unexpected exit code, after which nothing more is called, and after `seconds`."""
-        inputs = [each.input for each in steps if isinstance(each.input, bytes)]
-        todo = [
-            each._asdict()
-            | {
-                "apart": each.apart or not self.git_dir,
-                "input": len(each.input) if isinstance(each.input, bytes) else each.input,
-            }
-            for each in steps
-        ]
+        todo = marshal.dumps([tuple(each._replace(apart=each.apart or not self.git_dir)) for each in steps])
         at = ("--work-tree", self.work_tree, "--git-dir", self.git_dir) if self.git_dir else ()
         program = (sys.executable, "-I", "-S", git_steps.__file__, self.apart, *at)
-        input = b"".join([json.dumps(todo).encode(), b"\n", *inputs])
         largest = sum(each.largest + git_steps.HEAD for each in steps)
         with tempfile.TemporaryDirectory(prefix="nexus-git-", ignore_cleanup_errors=True) as scratch:
-            ended = _call(self.prepared(program, {}, scratch), input, largest, self.seconds or SECONDS, fds)
+            ended = _call(self.prepared(program, {}, scratch), todo, largest, self.seconds or SECONDS, fds)
         rest, said = ended.output, list[GitResult]()
         for each in steps:
             head, _, rest = rest.partition(b"\n")
             if not head:
                 raise _failure(ended.code, ended.errors.decode(errors="replace").strip())
-            about = json.loads(head)
-            if not about["cut"] and about["code"] not in each.expect:
-                raise _failure(about["code"], about["errors"])
-            if UNREAD in about["errors"]:
-                raise GitFailed(about["errors"][about["errors"].index(UNREAD) :][:400])
-            said.append(GitResult(about["code"], rest[: about["size"]], about["cut"]))
-            rest = rest[about["size"] :]
+            code, is_cut, size, of_errors = map(int, head.split())
+            output, errors = rest[:size], rest[size : size + of_errors].decode(errors="replace").strip()
+            if not is_cut and code not in each.expect:
+                raise _failure(code, errors)
+            if UNREAD in errors:
+                raise GitFailed(errors[errors.index(UNREAD) :][:400])
+            said.append(GitResult(code, output, bool(is_cut)))
+            rest = rest[size + of_errors :]
         return said
 
     def prepared(self, command: Sequence[str], values: Mapping[str, str], scratch: str) -> Prepared:
