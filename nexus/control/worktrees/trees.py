@@ -248,22 +248,23 @@ def make(origin: Origin, path: str, wanted: str, files: LocalFiles = NO_FILES) -
     tree = Tree(path, os.path.join(path, ".git"), "", base, origin.top, origin.git_dir, origin.objects)
     try:
         with alone(origin.common):
-            tree = replace(tree, branch=_new_branch(origin.git(), wanted, base))
-            # The base stays, although somebody deletes the branch and rewrites the history.
-            origin.git().run("update-ref", tree.base_ref, base)
+            tree = replace(tree, branch=_new_branch(tree, wanted))
         return _create(tree, base, files)
     except (GitFailed, OSError) as error:
         remove(tree) if tree.branch else Path(path).rmdir()
         raise GitFailed(str(error)) from None
 
 
-def _new_branch(git: Git, wanted: str, base: str) -> str:
-    """Create the branch `nexus/<name>`, with a number if the name is taken. git makes no branch that somebody else has
-    made meanwhile."""
+def _new_branch(tree: Tree, wanted: str) -> str:
+    """Create the branch `nexus/<name>` at the worktree's base, with a number if the name is taken. git makes no branch
+    that somebody else has made meanwhile. A ref keeps the base, although somebody deletes the branch and rewrites the
+    history."""
+    git = tree.source.git()
     for number in range(1, MOST_BRANCHES):
         branch = f"nexus/{wanted}" + (f"-{number}" if number > 1 else "")
         if not git.line("for-each-ref", "--count=1", f"refs/heads/{branch}"):  # or below it
-            git.run("update-ref", f"refs/heads/{branch}", base, "0" * len(base))
+            created = (f"create {ref} {tree.base}\n" for ref in (f"refs/heads/{branch}", tree.base_ref))
+            git.steps(step("update-ref", "--stdin", input="".join(created).encode()))
             return branch
     raise GitFailed(f"no branch nexus/{wanted} can be made")
 
