@@ -20,10 +20,11 @@ from nexus.control.models import MergeState, PoolAgent, PoolWorktree
 from nexus.control.runners import processes, sandbox
 from nexus.control.runners_file import Acp
 from nexus.control.worktrees import trees, worktrees
-from tests.control.test_worktrees import does, made, merged, pool, repository
+from tests.control.test_worktrees import does, merged, pool, repository
+from tests.control.test_worktrees import made as made_outside
 from tests.git import git
 
-__all__ = ["made", "pool", "repository"]
+__all__ = ["made_outside", "pool", "repository"]
 
 SECRET = "s3cret-of-another-repository"
 ZEROS = "0be2be10a4c8764f32c4bf372a98edc731a4b204"  # git's id of ZEROS_BYTES of them
@@ -38,9 +39,15 @@ TWINS = (".GIT", ".git ", ".git...", ".git::$INDEX_ALLOCATION", "git~1", "GiT~1"
 
 
 @pytest.fixture(autouse=True)
-def enclosed(sandboxed: None) -> None:
+def sandbox_works(runs_sandbox: None) -> None:
     if not sandbox.state().works:
         pytest.skip(f"no sandbox on this machine: {sandbox.state().why}")
+
+
+@pytest.fixture
+def made(made_outside: Path, sandboxed: None) -> Path:
+    """The work tree of an agent called smith: made without a sandbox, whose cost that takes off, and used in it."""
+    return made_outside
 
 
 class Attack:
@@ -494,7 +501,7 @@ def _as_agent(agent: PoolAgent, command: str) -> str:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a directory away")
-def test_a_repository_of_another_account_is_named(db: None, repository: Path) -> None:
+def test_a_repository_of_another_account_is_named(db: None, repository: Path, sandboxed: None) -> None:
     for path in (repository, *repository.rglob("*")):
         os.chown(path, 4321, 4321)
     error = does("pool_create_agent", agent_id="smith", cwd=str(repository), worktree=True)["error"]

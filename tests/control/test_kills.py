@@ -235,7 +235,6 @@ VERBS: dict[str, Look] = {
     "look": Look(),
     "keep": Keep(),
     "queue": Queue(),
-    "lane": Lane(),
     "discard": Discard(),
 }
 
@@ -273,6 +272,6 @@ def test_the_next_hub_finishes_or_undoes(hub: Hub, repository: Path, verb: str, 
 
 @pytest.mark.usefixtures("runs_sandbox")
 @pytest.mark.parametrize("stride", [17, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"])
-def test_a_check_is_run_anew(hub: Hub, repository: Path, stride: int) -> None:
+def test_the_next_hub_finishes_the_lane_with_a_check_run_anew(hub: Hub, repository: Path, stride: int) -> None:
     approve(repository, fit="true")
-    walk(hub, repository, VERBS["lane"], stride)
+    walk(hub, repository, Lane(), stride)
