@@ -191,11 +191,6 @@ class Git:
         """Return the configuration, the last value of each name. Raises GitFailed."""
         return self.steps(SETTINGS)[0].settings
 
-    def init(self, branch: str, format: str) -> None:
-        """Make the repository, without anything of a template. Raises GitFailed."""
-        options = ("--quiet", "--template=", f"--initial-branch={branch}", f"--object-format={format}")
-        replace(self, git_dir="").run("init", *options)
-
     def line(self, *arguments: str) -> str:
         """Call git and return its one line of output. Raises GitFailed."""
         return self.run(*arguments).line

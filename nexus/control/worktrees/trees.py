@@ -282,7 +282,6 @@ def _create(tree: Tree, commit: str, files: LocalFiles) -> Tree:
     address = _address(source, f"{who}@localhost")
     taken_over |= {"user.name": who, "user.email": address, "core.repositoryformatversion": "1"}
     git = Git(tree.path, tree.git_dir, (source.common, *tree.borrowed[1:]), (tree.path,), seconds=source.seconds)
-    git.init(tree.branch, format_of(commit))
     for name, content in {
         os.path.join("objects", "info", "alternates"): "".join(f"{quoted(path)}\n" for path in tree.borrowed).encode(),
         EXCLUDE: _excluded(tree, seen),
@@ -291,9 +290,11 @@ def _create(tree: Tree, commit: str, files: LocalFiles) -> Tree:
     }.items():
         if content is not None:
             path = Path(tree.git_dir, name)
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
+    options = ("--quiet", "--template=", f"--initial-branch={tree.branch}", f"--object-format={format_of(commit)}")
     git.steps(
+        step("init", *options),
         *(step("config", name, value) for name, value in taken_over.items() if not value.startswith("-")),
         step("update-ref", f"refs/heads/{tree.branch}", commit),
         step("reset", "--quiet", "--hard"),
