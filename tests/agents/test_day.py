@@ -1,9 +1,8 @@
 """A day of the published agents in the pool: each does the same, over models that do what they are told.
 
-`pytest tests/agents -m ""` plays this, `make check` one agent for each kind of provider. An agent that is missing in
-NEXUS_AGENTS is installed from npm, at the version of presets.toml; in CI it is removed after its day, because all of
-them together take two gigabytes. The table of what holds stands in docs/reference/agents.md; NEXUS_AGENTS_TABLE=write
-writes it anew.
+`pytest tests/agents -m ""` plays this, `make check` two agents. An agent that is missing in NEXUS_AGENTS is installed
+from npm, at the version of presets.toml; in CI it is removed after its day, because all of them together take two
+gigabytes. The table of what holds stands in docs/reference/agents.md; NEXUS_AGENTS_TABLE=write writes it anew.
 """
 
 from __future__ import annotations
@@ -207,7 +206,7 @@ AGENTS = {
         },
     ),
 }
-IN_CHECK = ("claude-code", "codex", "gemini", "opencode")  # each asks its model in a protocol of its own
+IN_CHECK = ("claude-code", "codex")  # gemini and opencode are played in test_attach.py and test_opencode.py
 DAYS = [pytest.param(name, marks=() if name in IN_CHECK else pytest.mark.long) for name in AGENTS]
 
 
