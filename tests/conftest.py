@@ -58,7 +58,7 @@ HUNG_SECONDS, HUNG_AGAIN_SECONDS = 600, 10  # the longest test takes 180 on two 
 HUNG_LONG_SECONDS = 1800  # for those of `make long`, one of which takes ten minutes anywhere
 PREPARED = Git.prepared
 RENDER = Template._render  # type: ignore[attr-defined]
-REAL_PROCESSES = ("acceptance", "agents", "browser", "control")  # the folders of tests that drive them
+REAL_PROCESSES = ("acceptance", "agents", "browser", "control", "forges", "reservations")  # folders of tests
 
 # A loaded machine is no failure: nothing is asserted about time.
 settings.register_profile("whole", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=100)
