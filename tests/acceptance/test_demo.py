@@ -39,11 +39,9 @@ def test_it_tells_why_its_hub_did_not_start(tmp_path: Path, monkeypatch: pytest.
         pytest.fail("It started.")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("starts_hubs")
-@pytest.mark.parametrize(
-    ("number", "code"),
-    [pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long), (signal.SIGKILL, -signal.SIGKILL)],
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
 def test_it_leaves_no_process_when_it_is_ended_in_its_midst(tmp_path: Path, number: int, code: int) -> None:
     with subprocess.Popen(
         [sys.executable, "-P", "-m", "nexus_site", "demo", "--rounds", "50"],

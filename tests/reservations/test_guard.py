@@ -78,13 +78,14 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("how", CHANGES)
-def test_it_refuses_whatever_way_a_file_is_changed(repo: Repo, held: Held, how: str) -> None:
+def test_it_refuses_whatever_way_a_file_is_changed(repo: Repo, held: Held) -> None:
     held.reserve("ann", repo.top, "/src/")
     ben = repo.of("ben")
-    change, *arguments = CHANGES[how]
-    ben.ok("-c", f"alias.do=!{change}", "do")
-    assert "held by" in refused(ben, *arguments)
+    for how, (change, *arguments) in CHANGES.items():
+        ben.ok("-c", f"alias.do=!{change}", "do")
+        assert "held by" in refused(ben, *arguments), how
+        ben.ok("reset", "-q", "--hard")
+        ben.ok("clean", "-qfd")
 
 
 @pytest.mark.usefixtures("runs_git")
@@ -565,19 +566,20 @@ def test_it_refuses_what_it_cannot_record(repo: Repo, held: Held) -> None:
     assert "held by" in said and "guard: operators do not see this: " in said
 
 
-@pytest.mark.parametrize("client", client_processes.MARKS)
-def test_it_knows_the_agent_that_setup_named_by_the_marks_of_its_clients_shell(
-    repo: Repo, held: Held, client: str
-) -> None:
-    agent_id = derived_id(client, os.path.realpath(repo.top))
-    held.reserve(agent_id, repo.top, "a.py")
-    held.reserve("ann", repo.top, "src/b.py")
-    shell = Repo(repo.top, **{client_processes.MARKS[client]: "1"})
-    shell.change("a.py")
-    shell.ok("commit", "-qm", "its own")
-    shell.change("src/b.py")
-    said = shell.git("commit", "-m", "another's", NEXUS_OVERRIDE="I want to").stderr
-    assert f'You are agent "{agent_id}": only a person may override this' in said
+def test_it_knows_the_agent_that_setup_named_by_the_marks_of_its_clients_shell(repo: Repo, held: Held) -> None:
+    names = {client: derived_id(client, os.path.realpath(repo.top)) for client in client_processes.MARKS}
+    recorded = json.dumps([{"agent_id": agent_id} for agent_id in names.values()])
+    held.reserve("ann", repo.top, "src/b.py", refused=recorded)
+    for client, agent_id in names.items():
+        held.reserve(agent_id, repo.top, "a.py")
+        shell = Repo(repo.top, **{client_processes.MARKS[client]: "1"})
+        shell.change("a.py")
+        shell.ok("commit", "-qm", "its own")
+        held.release(agent_id)
+        shell.change("src/b.py")
+        said = shell.git("commit", "-m", "another's", NEXUS_OVERRIDE="I want to").stderr
+        assert f'You are agent "{agent_id}": only a person may override this' in said
+        shell.ok("reset", "-q", "--hard")
 
 
 # What passes it
