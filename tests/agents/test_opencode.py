@@ -145,6 +145,7 @@ def test_a_person_who_interrupts_a_turn_is_left_alone(person: Person) -> None:
     until(lambda: person.state() == "gone")
 
 
+@pytest.mark.long
 def test_its_agent_reads_what_the_hooks_say(person: Person) -> None:
     for name in (person.agent, "ann"):
         person.run(NEXUS, "agents", "create", name)
@@ -160,6 +161,7 @@ def test_its_agent_reads_what_the_hooks_say(person: Person) -> None:
     assert "Take the parser." not in str(Provider.asked)
 
 
+@pytest.mark.long
 def test_opencode_works_as_ever_where_nexus_is_gone(person: Person) -> None:
     plugin = person.shop / PLUGIN
     plugin.write_text(plugin.read_text().replace(json.dumps(sys.executable), '"/no/such/nexus"'))
