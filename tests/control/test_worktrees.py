@@ -107,6 +107,16 @@ def test_it_gives_an_agent_a_branch_and_a_directory_below_the_home(made: Path, r
     assert git(repository, "status", "--porcelain") == ""
 
 
+def test_its_beginning_stays_although_its_branch_goes_and_the_history_is_rewritten(
+    made: Path, repository: Path
+) -> None:
+    git(repository, "branch", "--quiet", "-D", "nexus/smith")
+    git(repository, "commit", "--quiet", "--amend", "-m", "Anew")
+    git(repository, "reflog", "expire", "--expire=now", "--all")
+    git(repository, "gc", "--quiet", "--prune=now")
+    assert git(made, "log", "--format=%s") == "Begin"
+
+
 def test_it_keeps_the_place_and_the_write_paths_that_were_asked_for(db: None, repository: Path) -> None:
     paths: dict[str, Any] = {"allowed_write_paths": [str(repository / "src" / "out")]}
     assert does("pool_create_agent", agent_id="a", cwd=str(repository / "src"), worktree=True, **paths)["ok"]
