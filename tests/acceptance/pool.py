@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import psutil
 
 from tests.acceptance.hub import START_SECONDS, Hub, start
 
+T = TypeVar("T")
 LONGEST_PAUSE = 0.25  # seconds between two looks
 RUNNERS = """
 default = "rehearsal"
@@ -176,10 +177,11 @@ def _line(process: psutil.Process) -> str:
         return ""
 
 
-def until(reached: Callable[[], object]) -> None:
-    """Wait for what comes for sure; a bound against hanging, not a figure."""
+def until(reached: Callable[[], T | None]) -> T:
+    """Wait for what comes for sure: the first true answer. A bound against hanging, not a figure."""
     began = time.monotonic()
-    while not reached():
+    while not (answer := reached()):
         waited = time.monotonic() - began
-        assert waited < START_SECONDS
+        assert waited < START_SECONDS, "it never came"
         time.sleep(min(0.01 + waited / 10, LONGEST_PAUSE))  # a look costs the hub, too, that has to come there
+    return answer

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from subprocess import PIPE, CompletedProcess
 from typing import Any
 
 from tests import warm
 from tests.acceptance.hub import START_SECONDS
+from tests.acceptance.pool import until as until  # for the tests of hooks
 from tests.acceptance.processes import environment
 
 HOOK, OTHERS = (Path(__file__).with_name(name) for name in ("patient.py", "others.py"))
@@ -62,12 +61,3 @@ class Harness:
             self.others.stdin.close()  # which ends it
             self.others.wait(START_SECONDS)
             self.others.stdout.close()
-
-
-def until(found: Callable[[], Any]) -> Any:
-    """The first true answer."""
-    deadline = time.monotonic() + START_SECONDS
-    while not (answer := found()):
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.02)
-    return answer
