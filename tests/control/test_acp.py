@@ -356,13 +356,11 @@ def test_permission_requests_go_by_the_preset_or_to_a_person(
 # What its program is given, and what is left of it.
 
 
-@BOTH
 async def test_it_takes_a_turn_and_tells_what_it_used(plays: Plays) -> None:
     ended = await (await plays()).turn("hello")
     assert (ended.status, ended.answer, ended.input_tokens, ended.output_tokens) == (TurnStatus.DONE, "Hello", 7, 3)
 
 
-@BOTH
 async def test_it_uses_the_bus_as_itself_of_a_server_whose_own_directory_is_gone(
     plays: Plays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -476,7 +474,6 @@ async def test_one_that_never_answers_fails_the_turn(plays: Plays, monkeypatch: 
         await (await plays("--mute")).turn("hello")
 
 
-@BOTH
 async def test_one_that_dies_fails_the_turn_and_no_secret_is_told(
     plays: Plays, monkeypatch: pytest.MonkeyPatch
 ) -> None:
