@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 
 from nexus_site import demo
-from tests.acceptance.hub import START_SECONDS
-from tests.acceptance.pool import until
-from tests.acceptance.processes import environment, nexus
+from tests.acceptance.processes import nexus
 from tests.postgres import SERVER, url
 
 
@@ -37,25 +32,6 @@ def test_it_tells_why_its_hub_did_not_start(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(demo, "python", lambda *_: [sys.executable, "-c", "raise SystemExit('no port is free')"])
     with pytest.raises(demo.DemoFailure, match="hub did not start: no port is free"), demo.serving(tmp_path):
         pytest.fail("It started.")
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("starts_hubs")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)])
-def test_it_leaves_no_process_when_it_is_ended_in_its_midst(tmp_path: Path, number: int, code: int) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-P", "-m", "nexus_site", "demo", "--rounds", "50"],
-        env=environment(tmp_path / "home", PYTHONUNBUFFERED="1", TMPDIR=str(tmp_path)),  # a kill leaves its place
-        text=True,
-        stdout=subprocess.PIPE,
-    ) as playing:
-        assert playing.stdout is not None
-        assert next((line for line in playing.stdout if "handoff.created" in line), None)
-        begun = psutil.Process(playing.pid).children(recursive=True)
-        playing.send_signal(number)
-        assert playing.wait(START_SECONDS) == code
-    assert begun
-    until(lambda: not any(process.is_running() for process in begun))
 
 
 def test_it_refuses_a_bad_number_of_rounds(tmp_path: Path) -> None:

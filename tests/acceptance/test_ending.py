@@ -65,8 +65,6 @@ def test_a_hub_ends_at_a_signal_in_its_first_moments(home: Path, at: str, finali
     [
         ("django", "no", signal.SIGTERM, 143),
         pytest.param("nexus_site.demo", "yes", signal.SIGINT, 130, marks=pytest.mark.long),
-        pytest.param("django", "no", signal.SIGINT, 130, marks=pytest.mark.long),
-        pytest.param("nexus_site.demo", "yes", signal.SIGTERM, 143, marks=pytest.mark.long),
     ],
 )
 def test_a_demo_ends_at_a_signal_in_its_first_moments(

@@ -225,7 +225,7 @@ def test_it_is_readable_fits_every_window_and_runs_nothing_that_an_agent_says(
     smith: tuple[str, Path, Path],
     widths: tuple[int, ...],
 ) -> None:
-    """In the dark theme; in all widths in the light one, too, which changes nothing but colours."""
+    """Each page in one theme, in turn the dark and the light one; in all widths in both: it changes only colours."""
     (smith[1] / "very-long.txt").write_text("word\n" * 60_000)
     pool("ask_operator", agent_id=smith[0], kind="permission", title=HARM, detail=WORD[:200], timeout_seconds=0)
     page.goto("/admin/pool/")
@@ -238,19 +238,11 @@ def test_it_is_readable_fits_every_window_and_runs_nothing_that_an_agent_says(
     pool("pool_send", agent_id=child, content="slow " + WORD, timeout_seconds=0)
     page.goto("/admin/pool/")
     link = page.get_by_role("link", name=name, exact=True).get_attribute("href") or ""
-    page.emulate_media(color_scheme="dark")
     found: list[str] = []
     too_wide = []
-    for path in (
-        "/admin/pool/",
-        link,
-        forge,
-        forge.replace("/pool/", "/review/"),
-        "/admin/pool/+new/",
-        f"/admin/pool/+new/?parent={name}",
-        "/admin/machines/",
-        "/admin/",
-    ):
+    paths = ("/admin/pool/", link, forge, forge.replace("/pool/", "/review/"), "/admin/pool/+new/")
+    for number, path in enumerate((*paths, f"/admin/pool/+new/?parent={name}", "/admin/machines/", "/admin/")):
+        page.emulate_media(color_scheme="light" if number % 2 and len(widths) == 2 else "dark")
         page.set_viewport_size({"width": 400, "height": 900})
         watch(page, path)
         page.locator("main details").evaluate_all("all => all.forEach((each) => { each.open = true; })")
@@ -261,9 +253,7 @@ def test_it_is_readable_fits_every_window_and_runs_nothing_that_an_agent_says(
         found += [f"{path} {problem}" for problem in findings(page)]
         if len(widths) > 2:
             page.keyboard.press("Control+e")
-            page.wait_for_function(
-                "!document.getAnimations().some((moving) => moving instanceof CSSTransition)",
-            )
+            page.wait_for_function("!document.getAnimations().some((moving) => moving instanceof CSSTransition)")
             found += [f"{path} {problem}" for problem in findings(page, "color-contrast")]
         assert page.evaluate("window.pwned") is None, path
     assert found == [] and too_wide == []
@@ -330,26 +320,6 @@ def test_while_turns_run_it_leaves_alone_what_did_not_change_and_keeps_the_place
     expect(row).to_contain_text("at work")
     assert page.evaluate("window.scrollY") == place
     expect(row.locator("details[open]")).to_have_count(1)
-
-
-def test_a_screen_reader_stumbles_over_nothing_in_the_light_theme_either(
-    page: Page, pool: scene.Does, findings: Callable[..., list[str]]
-) -> None:
-    page.emulate_media(color_scheme="light")
-    name = f"reader-{secrets.token_hex(4)}"
-    pool("pool_create_agent", agent_id=name, worktree=False)
-    pool("pool_send", agent_id=name, content="the *files*")
-    pool("pool_send", agent_id=name, content="be slow", timeout_seconds=0)
-    permission = {"kind": "permission", "subject": "rm cache.bin", "detail": "It is old.\nVery old."}
-    pool("ask_operator", agent_id=name, title="Delete cache.bin?", timeout_seconds=0, **permission)
-    open_agent(page, name)
-    # Both in one look: the page may exchange what waits between two.
-    begins = "parts => parts.map((part) => document.querySelector(`#waits li ${part}`).getBoundingClientRect().x)"
-    title, detail = page.evaluate(begins, ["a", ".nx-lines"])
-    assert detail == title > 0  # no blanks of the template before it
-    watch(page, page.url)
-    assert not page.evaluate("document.documentElement.classList.contains('dark')")
-    assert findings(page) == []
 
 
 def test_a_person_reviews_by_keys_and_at_390_pixels(page: Page, pool: scene.Does, tmp_path: Path) -> None:
