@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import Any, Protocol
 
 from django.db.models import Model
@@ -12,7 +13,7 @@ from django.db.models import Model
 from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import NexusError
 
-Insertion = tuple[str, Sequence[Any], str]  # a statement, its parameters, and the attribute of the key it returns
+Insertion = tuple[str, Any, str]  # a statement, its parameters, and the attribute of the key it returns
 DISK_LOW = 0.95  # used share of the disk from which on an operator should know
 
 
@@ -73,8 +74,11 @@ class Store(Protocol):
     def failure(self, error: Exception) -> NexusError | None:
         """Return the DB_ERROR for an error of the database, with its cause and what to do; None when unknown."""
 
-    def look(self, sql: str, values: Sequence[Any]) -> list[Any]:
-        """Return the rows of a read that is small enough to run on an event loop; `?` stands for a parameter.
+    def moment(self, value: datetime) -> Any:
+        """Return the parameter of a statement for a time."""
+
+    def look(self, sql: str, values: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
+        """Return the rows of a read that is small enough to run on an event loop; `?` or `:name` stands for a value.
 
         Raises SynchronousOnlyOperation if only a thread may run it, or if it takes long.
         """

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
 from typing import Any, NoReturn, cast
 
 import psycopg
@@ -46,7 +47,12 @@ pending = schema.pending
 install = schema.install
 
 
-def look(sql: str, values: Sequence[Any]) -> list[Any]:
+def moment(value: datetime) -> datetime:
+    """Return the time itself: the driver takes it."""
+    return value
+
+
+def look(sql: str, values: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
     """Raise SynchronousOnlyOperation: the server is on the network, so no read is short enough for an event loop."""
     raise SynchronousOnlyOperation("the store is on a server")
 

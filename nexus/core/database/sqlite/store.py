@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,11 @@ batch = contextlib.nullcontext  # the file is near: nothing is saved by sending 
 
 def settle() -> None:
     """Do nothing: every statement is executed at once."""
+
+
+def moment(value: datetime) -> str:
+    """Return a time as Django stores it: as text, in UTC, without the zone."""
+    return str(value.astimezone(UTC).replace(tzinfo=None))
 
 
 def append(row: Model, statement: Callable[[], Insertion], *, numbered: bool) -> bool:
