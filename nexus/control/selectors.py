@@ -45,7 +45,6 @@ from nexus.control.models import (
 from nexus.control.runners import processes, traffic
 from nexus.control.runners_file import REHEARSAL, Acp, changed_at, runners, start_programs
 from nexus.core.clock import iso, now
-from nexus.core.database.prepared import Select, Slot
 from nexus.core.operations.errors import not_found
 
 RUNNING = 20  # runs of a machine on a page
@@ -54,28 +53,18 @@ TRACED = 1_000_000  # characters of a part of a trace, or one line
 TICK = timedelta(seconds=0.05)  # a file's time may be one tick of the system's clock behind,
 COARSE = timedelta(seconds=2)  # or in whole seconds, on some file systems
 
-_turn = Select(
-    lambda: (
-        Turn.objects.select_related("agent")
-        .filter(agent__agent_id=Slot("agent_id"), request_id=Slot("request_id"))
-        .order_by("-turn_id")
-    )
-)
-
-
-_living = Select(lambda: PoolAgent.objects.living().order_by("pk").values_list(*Living._fields))
-
 
 def agents() -> list[PoolAgentRow]:
     """Return every living agent of the pool, oldest first."""
-    living = [Living._make(row) for row in _living()]
+    living = [Living._make(row) for row in PoolAgent.objects.living().order_by("pk").values_list(*Living._fields)]
     children = Counter(agent.parent_id for agent in living)
     return [agent_row(agent, children=children[agent.pk]) for agent in living]
 
 
 def turn(agent_id: str, request_id: str) -> Turn | None:
     """Return a turn of the latest agent of this name; None if there is none."""
-    return _turn.first(agent_id=agent_id, request_id=request_id)
+    turns = Turn.objects.select_related("agent").filter(agent__agent_id=agent_id, request_id=request_id)
+    return turns.order_by("-turn_id").first()
 
 
 def runs(

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from functools import cache
 from typing import Any
 
 from django.db.models import Q
 
+from nexus.control import sql
 from nexus.control.models import PoolAgent
 from nexus.control.permissions.rules import DEEPEST
 from nexus.core.contributions import StartedBy
-from nexus.core.database.prepared import Select, Slot
 
 MOST = 1000  # agents that had the names in this time, the newest first: a name may be taken again and again
 ABOVE = tuple("parent__" * level for level in range(DEEPEST + 1))  # the agent and all that can be above it
@@ -21,7 +20,7 @@ COLUMNS = [f"{above}{column}" for above in ABOVE for column in ("agent_id", "cre
 
 
 def starters(senders: Collection[tuple[str, datetime]]) -> Mapping[tuple[str, datetime], StartedBy]:
-    """Return who started these agents, each as it was at a moment, in one query. Who is unknown is left out.
+    """Return who started these agents, each as it was at a moment, in two queries. Who is unknown is left out.
 
     What is read never changes, and stays after the agent has ended until retention deletes its row.
     """
@@ -29,10 +28,8 @@ def starters(senders: Collection[tuple[str, datetime]]) -> Mapping[tuple[str, da
     for name, moment in senders:
         sent[name].append(moment)
     moments = [moment for _, moment in senders]
-    named = dict(enumerate(sent))
-    slots = {f"name_{number}": named.get(number, "") for number in range(1 << (len(sent) - 1).bit_length())}
     found: dict[tuple[str, datetime], StartedBy] = {}
-    for begun, ended, *line in _select(len(slots))(MOST, since=min(moments), until=max(moments), **slots):
+    for begun, ended, *line in _lines(sent, min(moments), max(moments)) if sql.any_of_pool(sent) else ():
         if started_by := _started_by(line):
             for moment in sent[line[0]]:
                 if begun <= moment and (ended is None or moment <= ended):
@@ -40,18 +37,12 @@ def starters(senders: Collection[tuple[str, datetime]]) -> Mapping[tuple[str, da
     return found
 
 
-@cache
-def _select(names: int) -> Select[tuple[Any, ...]]:
-    """Select the agents that had one of so many names in a time. There is one for each power of two."""
-    there = Q(ended_at=None) | Q(ended_at__gte=Slot("since"))
-    slots = [Slot(f"name_{number}") for number in range(names)]
-    return Select(
-        lambda: (
-            PoolAgent.objects.filter(there, agent_id__in=slots, created_at__lte=Slot("until"))
-            .order_by("-created_at")
-            .values_list("created_at", "ended_at", *COLUMNS)
-        )
+def _lines(names: Collection[str], since: datetime, until: datetime) -> Sequence[tuple[Any, ...]]:
+    """Return the agents that had one of these names in a time, each with those above it."""
+    rows = PoolAgent.objects.filter(
+        Q(ended_at=None) | Q(ended_at__gte=since), agent_id__in=names, created_at__lte=until
     )
+    return rows.order_by("-created_at").values_list("created_at", "ended_at", *COLUMNS)[:MOST]
 
 
 def _started_by(line: Sequence[Any]) -> StartedBy | None:

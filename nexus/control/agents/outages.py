@@ -21,17 +21,13 @@ from nexus.control.faults import Fault
 from nexus.control.models import Outage, Turn
 from nexus.control.runners_file import Acp, Rehearsal, Runner, runners
 from nexus.core.clock import iso, now
-from nexus.core.database.prepared import Select, Slot
 from nexus.core.database.store import write
 from nexus.core.operations.errors import not_found
-
-_confirmed = Select(lambda: Outage.objects.filter(is_confirmed=True))
-_of = Select(lambda: Outage.objects.filter(runner=Slot("runner")))
 
 
 def ways(moment: datetime) -> dict[str, str | None]:
     """Return what takes the turns of each runner that is out: its fallback, or None if they wait."""
-    outages = [outage for outage in _confirmed() if outage.is_out(moment)]
+    outages = [outage for outage in Outage.objects.filter(is_confirmed=True) if outage.is_out(moment)]
     if not outages:
         return {}
     known = runners().by_name
@@ -66,7 +62,7 @@ def fallback(runner: Runner) -> str | None:
 def note_fault(runner: Runner, fault: Fault, why: str, turn: Turn, moment: datetime) -> None:
     """Record a fault that ended a turn. It is an outage once agents of two families met it, so that no agent can stop
     another's turns. Call it inside a transaction."""
-    outage, key = _of.first(runner=runner.name), _key(runner)
+    outage, key = Outage.objects.filter(runner=runner.name).first(), _key(runner)
     if outage is not None and outage.key == key:
         if outage.reset_at is not None and turn.started_at is not None and turn.started_at <= outage.reset_at:
             return
@@ -94,7 +90,7 @@ def _goes_on(outage: Outage, key: str, fault: Fault, moment: datetime) -> bool:
 
 def note_success(runner: str, moment: datetime) -> None:
     """Record that a runner's provider answered: its outage is over. Call it inside a transaction."""
-    outage = _of.first(runner=runner)
+    outage = Outage.objects.filter(runner=runner).first()
     if outage is None or outage.reset_at is not None:
         return
     outage.delete()

@@ -38,14 +38,11 @@ from nexus.control.permissions.members import find
 from nexus.control.permissions.rules import Action, Kind
 from nexus.core.clock import now
 from nexus.core.contributions import Notice, PendingNotice
-from nexus.core.database.prepared import Select, Slot
 from nexus.core.database.store import write
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 from nexus.core.size_limits import within_limit
 from nexus.core.waiting import READERS, WRITERS, Interest, in_thread, waiter
-
-_open_of = Select(lambda: Question.objects.open().filter(turn=Slot("turn")).values_list("pk"))
 
 MOST_OPEN = 20  # open questions of one asker
 LOOK_SECONDS = 5.0  # between two looks when no event came
@@ -290,7 +287,7 @@ def withdraw(questions: QuerySet[Question], moment: datetime) -> None:
 
 def withdraw_of(turn: Turn, moment: datetime) -> None:
     """Withdraw a turn's open questions. Call it inside a transaction."""
-    if _open_of(turn=turn.pk):
+    if Question.objects.open().filter(turn=turn).exists():
         withdraw(turn.questions.all(), moment)
 
 

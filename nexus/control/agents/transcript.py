@@ -17,7 +17,6 @@ from nexus.control.events import emit_turn_event
 from nexus.control.models import Entry, PoolAgent, Role, Turn
 from nexus.control.permissions import rules
 from nexus.core.clock import now
-from nexus.core.database.prepared import Select, Slot, Update, insert, unsaved
 from nexus.core.database.store import write
 
 BYTES_A_TOKEN = 4  # the usual estimate if the model does not report it
@@ -33,17 +32,6 @@ QUOTED = 400  # characters of an entry that the summary keeps
 SUMMARY = 4  # a summary takes at most a quarter of the context
 HEAD = "Summary of what was said before, made by quoting its beginnings:\n"
 
-_made = Select(lambda: PoolAgent.objects.filter(pk=Slot("pk")).values_list("entries_made"))
-_context = Select(lambda: Entry.objects.in_context().filter(agent=Slot("agent")))
-_before = Select(
-    lambda: Entry.objects.in_context().filter(agent=Slot("agent"), position__lt=Slot("position")).order_by("-position")
-)
-_count = Update(
-    lambda: PoolAgent.objects.filter(pk=Slot("pk")),
-    entries_made=F("entries_made") + 1,
-    entries_known=F("entries_known") + 1,
-)
-
 
 def estimate(text: str) -> int:
     """Estimate the number of tokens of a text."""
@@ -52,8 +40,7 @@ def estimate(text: str) -> int:
 
 def entries_made(agent: PoolAgent) -> int:
     """Return the number of entries in an agent's transcript: the position of the next one."""
-    [(count,)] = _made(pk=agent.pk)
-    return int(count)
+    return PoolAgent.objects.values_list("entries_made", flat=True).get(pk=agent.pk)
 
 
 def append(
@@ -69,8 +56,7 @@ def append(
 ) -> Entry:
     """Append an entry to a transcript; with `announce`, also an event for followers of the turn. Call it inside
     a transaction that has read the agent. An entry of a turn counts as an action of the agent."""
-    entry = unsaved(
-        Entry,
+    entry = Entry.objects.create(
         agent_id=agent.pk,
         turn_id=None if turn is None else turn.pk,
         position=agent.entries_made,
@@ -81,8 +67,8 @@ def append(
         tokens=estimate(content) + (estimate(str(meta)) if meta else 0),
         created_at=moment,
     )
-    insert(entry)
-    _count(pk=agent.pk)
+    counted = PoolAgent.objects.filter(pk=agent.pk)
+    counted.update(entries_made=F("entries_made") + 1, entries_known=F("entries_known") + 1)
     agent.entries_made += 1
     agent.entries_known += 1
     if turn is not None:
@@ -94,12 +80,13 @@ def append(
 
 def context(agent: PoolAgent) -> list[Entry]:
     """Return the entries in an agent's context, in order."""
-    return _context(agent=agent.pk)
+    return list(Entry.objects.in_context().filter(agent=agent))
 
 
 def before(agent: PoolAgent, position: int) -> list[Entry]:
     """Return one page of an agent's context before a position, newest first."""
-    return _before(PAGE, agent=agent.pk, position=position)
+    earlier = Entry.objects.in_context().filter(agent=agent, position__lt=position)
+    return list(earlier.order_by("-position")[:PAGE])
 
 
 def page(entries: QuerySet[Entry], limit: int) -> tuple[list[Entry], bool]:

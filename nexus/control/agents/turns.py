@@ -44,7 +44,6 @@ from nexus.control.permissions.prices import Cost
 from nexus.control.permissions.rules import DEEPEST, reserve
 from nexus.control.runners_file import runners
 from nexus.core.clock import iso, now
-from nexus.core.database.prepared import Select, Slot, Update, insert
 from nexus.core.database.store import write
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 from nexus.core.size_limits import within_limit
@@ -55,67 +54,10 @@ _named_so = PoolAgent.objects.filter(agent_id=OuterRef("source_agent_id")).order
 _top_name = Coalesce(*(f"{'parent__' * level}agent_id" for level in range(DEEPEST, -1, -1)))
 _top_of_sender = Coalesce(Subquery(_named_so.values_list(_top_name)[:1]), "source_agent_id")
 _firsts = Turn.objects.queued().values("agent").annotate(first=Min("pk")).values("first")
-_waiting = Select(
-    lambda: (
-        Turn.objects.filter(
-            (Q(due_at=None) | Q(due_at__lte=Slot("moment"))) & Q(pk__in=_firsts)
-            | Q(pk__in=_firsts.filter(awaited_until__gt=Slot("moment"))),
-            agent__machine=Slot("machine"),
-        )
-        .order_by("pk")
-        .values_list("pk", "agent_id", _top_of_sender, "agent__runner", "awaited_until")
-    )
-)
-_sent = Select(
-    lambda: (
-        Turn.objects.open()
-        .filter(source_agent_id__isnull=False, depth=0)
-        .order_by()
-        .values_list("agent_id", "source_agent_id")
-    )
-)
-_named = Select(lambda: Turn.objects.filter(agent=Slot("agent"), request_id=Slot("request_id")))
-_open_of = Select(lambda: Turn.objects.open().filter(agent=Slot("agent")).values_list("pk"))
 _taken_of = Turn.objects.filter(agent=OuterRef("agent"), status=TurnStatus.RUNNING)
-_claimable = Select(  # what another transaction changes now is not waited for
-    lambda: (
-        Turn.objects.select_for_update(of=("self",), skip_locked=True)
-        .select_related("agent")
-        .filter(~Exists(_taken_of), pk=Slot("pk"), status=TurnStatus.QUEUED)
-    )
-)
-_taken = Select(
-    lambda: Turn.objects.select_related("agent").filter(pk=Slot("pk"), status=TurnStatus.RUNNING, epoch=Slot("epoch"))
-)
-_working = Select(
-    lambda: Machine.objects.working().filter(pk=Slot("machine"), epoch=Slot("epoch")).order_by().values_list("pk")
-)
-_take = Update(
-    lambda: Turn.objects.filter(pk=Slot("pk"), status=TurnStatus.QUEUED),
-    status=TurnStatus.RUNNING,
-    started_at=Slot("moment"),
-    runner=Slot("runner"),
-    epoch=Slot("epoch"),
-)
 _USAGE = ("input_tokens", "output_tokens", "cached_tokens", "cost", "currency", "cost_source")
 _ENDED = ("status", "answer", "why", "cause", "needs_person_since", "ended_at", "iterations", "halted", *_USAGE)
-_PUT_BACK = ("due_at", "put_back", "why", *_USAGE)
-_put_back = Update(
-    lambda: Turn.objects.filter(pk=Slot("pk")),
-    status=TurnStatus.QUEUED,
-    **{name: Slot(name) for name in _PUT_BACK},
-)
-_end = Update(lambda: Turn.objects.filter(pk=Slot("pk")), **{name: Slot(name) for name in _ENDED})
-_rest = Update(
-    lambda: PoolAgent.objects.filter(pk=Slot("pk")),
-    last_iterations=Slot("iterations"),
-    halted=Slot("halted"),
-    last_action_at=Slot("moment"),
-)
-_cancel_asked = Select(
-    lambda: Turn.objects.filter(status=TurnStatus.RUNNING, cancel_requested_at__isnull=False).values_list("pk")
-)
-
+_PUT_BACK = ("status", "due_at", "put_back", "why", *_USAGE)
 
 LARGEST_MESSAGE = 1_048_576  # bytes: as much as a request of JSON-RPC holds
 QUEUE = 100  # turns that wait for one agent
@@ -209,14 +151,14 @@ def queue(
     """Store a turn to be started; a retry of a woken turn handles the same items. Call it inside a transaction. Raises
     the same errors as `send`."""
     awaited_until = moment + timedelta(seconds=waits) if waits else None
-    known = None if request_id is None else _named.first(agent=agent.pk, request_id=request_id)
+    known = None if request_id is None else Turn.objects.filter(agent=agent, request_id=request_id).first()
     if known is not None:
         if known.content != content:
             raise invalid(f"request_id {request_id!r} names another message to this agent.", field="request_id")
         if awaited_until is not None and not known.is_awaited(awaited_until):
             Turn.objects.open().filter(pk=known.pk).update(awaited_until=awaited_until)
         return known
-    if len(_open_of(agent=agent.pk)) >= QUEUE - (0 if actor.is_operator else reserve(QUEUE)):
+    if Turn.objects.open().filter(agent=agent).count() >= QUEUE - (0 if actor.is_operator else reserve(QUEUE)):
         raise NexusError(ControlCode.POOL_FULL, f"As many turns wait for {agent.agent_id!r} as may: {QUEUE}.")
     turn = Turn(
         turn_id=new_id("turn"),
@@ -246,8 +188,8 @@ def queue_turn(turn: Turn, by: str | None, wakes: Sequence[Wake] = ()) -> Turn:
     """Store a new turn, with what woke its agent. Call it inside a transaction; a worker in this process may start the
     turn in it."""
     turn.status = TurnStatus.QUEUED
-    insert(turn)
-    insert(*wakes)
+    turn.save(force_insert=True)
+    Wake.objects.bulk_create(wakes)
     emit_turn_event("turn.queued", by, turn, turn.queued_at, source=turn.source)
     queued.send(Turn, turn=turn)
     return turn
@@ -404,7 +346,11 @@ def queued_turns(ways: Mapping[str, str | None] | None = None, machine: str = HU
     moment = now()
     ways = outages.ways(moment) if ways is None else ways
     found: dict[str, tuple[str, str, str | None]] = {}  # by agent
-    for turn, agent, family, runner, awaited_until in _waiting(moment=moment, machine=machine):
+    first = (Q(due_at=None) | Q(due_at__lte=moment)) & Q(pk__in=_firsts)
+    awaited = Q(pk__in=_firsts.filter(awaited_until__gt=moment))
+    waiting = Turn.objects.filter(first | awaited, agent__machine=machine).order_by("pk")
+    columns = ("pk", "agent_id", _top_of_sender, "agent__runner", "awaited_until")
+    for turn, agent, family, runner, awaited_until in waiting.values_list(*columns):
         if ways.get(runner, runner) is not None or (awaited_until is not None and awaited_until > moment):
             found.setdefault(agent, (turn, agent, family))
     return list(found.values())
@@ -412,12 +358,13 @@ def queued_turns(ways: Mapping[str, str | None] | None = None, machine: str = HU
 
 def sent_by_agents() -> list[tuple[str, str | None]]:
     """Return the open turns that agents sent: the pool_agent_id of each, and the sender."""
-    return _sent()
+    sent = Turn.objects.open().filter(source_agent_id__isnull=False, depth=0)
+    return list(sent.order_by().values_list("agent_id", "source_agent_id"))
 
 
 def is_working(own: Incarnation) -> bool:
     """Return whether an incarnation of a machine is not over."""
-    return _working.first(machine=own.machine, epoch=own.epoch) is not None
+    return Machine.objects.working().filter(pk=own.machine, epoch=own.epoch).exists()
 
 
 def claim(
@@ -437,7 +384,7 @@ def claim(
     with write() if stored is None else nullcontext():
         if stored is None and own is not None and not is_working(own):  # another has the machine, or it counts as lost
             return None
-        turn = stored or _claimable.first(pk=turn_id)
+        turn = stored or _claimable(turn_id)
         if turn is None or (own is not None and turn.agent.machine != own.machine):
             return None
         usual = turn.agent.runner
@@ -454,7 +401,7 @@ def claim(
             return None
         turn.status, turn.started_at, turn.runner = TurnStatus.RUNNING, moment, None if way == usual else way
         turn.epoch = 0 if own is None else own.epoch
-        _take(pk=turn.pk, moment=moment, runner=turn.runner, epoch=turn.epoch)
+        turn.save(update_fields=["status", "started_at", "runner", "epoch"])
         meta: dict[str, Any] = {
             "source": turn.source,
             "source_agent_id": turn.source_agent_id,
@@ -468,6 +415,12 @@ def claim(
             transcript.append(turn.agent, turn, Role.USER, turn.content, moment=moment, meta=meta)
         emit_turn_event("turn.started", turn.agent.agent_id, turn, moment)
     return turn
+
+
+def _claimable(turn_id: str) -> Turn | None:
+    """Return a queued turn of an agent that has no running one; what another transaction changes is not waited for."""
+    rows = Turn.objects.select_for_update(of=("self",), skip_locked=True).select_related("agent")
+    return rows.filter(~Exists(_taken_of), pk=turn_id, status=TurnStatus.QUEUED).first()
 
 
 def _has_said(turn: Turn) -> bool:
@@ -485,12 +438,14 @@ def _end_waiting(agent: PoolAgent, spent: Budget, moment: datetime) -> None:
 def running(taken: Turn) -> Turn | None:
     """Return a turn with its agent, as it is now; None if it is no longer running, or another incarnation of its
     machine runs it."""
-    return _taken.first(pk=taken.pk, epoch=taken.epoch)
+    running_ones = Turn.objects.select_related("agent").filter(status=TurnStatus.RUNNING, epoch=taken.epoch)
+    return running_ones.filter(pk=taken.pk).first()
 
 
 def cancel_asked() -> list[str]:
     """Return the ids of running turns whose end was requested."""
-    return [turn_id for (turn_id,) in _cancel_asked()]
+    asked = Turn.objects.filter(status=TurnStatus.RUNNING, cancel_requested_at__isnull=False)
+    return list(asked.values_list("pk", flat=True))
 
 
 def settle_turn(turn: Turn, ended: Ended) -> bool:
@@ -538,9 +493,9 @@ def _after_fault(turn: Turn, ended: Ended, fault: Fault, moment: datetime) -> En
     wait = timedelta(seconds=faults.seconds_to_wait(fault, turn.put_back))
     turn.due_at = None if has_stand_in else moment + wait
     _add_usage(turn, ended)
-    _put_back(pk=turn.pk, **{name: getattr(turn, name) for name in _PUT_BACK})
+    turn.save(update_fields=_PUT_BACK)
     questions.withdraw_of(turn, moment)
-    _rest(pk=turn.agent.pk, iterations=ended.iterations, halted=False, moment=moment)
+    _rest(turn.agent, ended.iterations, halted=False, moment=moment)
     due_at = iso(turn.due_at) if turn.due_at else None
     payload = {"why": (ended.why or "")[:200], "fault": fault.kind.value, "due_at": due_at}
     emit_turn_event("turn.put_back", turn.agent.agent_id, turn, moment, **payload)
@@ -562,6 +517,11 @@ def interrupt(why: str, own: Incarnation, among: Collection[str] | None = None, 
     return len(left)
 
 
+def _rest(agent: PoolAgent, iterations: int, *, halted: bool, moment: datetime) -> None:
+    """Record how an agent's last run went."""
+    PoolAgent.objects.filter(pk=agent.pk).update(last_iterations=iterations, halted=halted, last_action_at=moment)
+
+
 def _add_usage(turn: Turn, ended: Ended) -> None:
     """Add what a run took since it was last started; what is unknown adds nothing."""
     turn.input_tokens += ended.input_tokens
@@ -578,12 +538,12 @@ def _settle(turn: Turn, ended: Ended, moment: datetime) -> None:
     turn.cause, turn.iterations, turn.halted = ended.cause, ended.iterations, ended.halted
     turn.needs_person_since = moment if ended.status in IN_VAIN else None
     _add_usage(turn, ended)
-    _end(pk=turn.pk, **{name: getattr(turn, name) for name in _ENDED})
+    turn.save(update_fields=_ENDED)
     questions.withdraw_of(turn, moment)
     agent = turn.agent
     if turn.started_at is not None:
         budgets.count_spent(turn, moment)
-        _rest(pk=agent.pk, iterations=ended.iterations, halted=ended.halted, moment=moment)
+        _rest(agent, ended.iterations, halted=ended.halted, moment=moment)
     if turn.depth:
         wake_kinds.settle_mail(turn)
     if agent.ended_at is not None and find(agent.agent_id) is None:  # its turn may have made it present again

@@ -25,7 +25,6 @@ from nexus.control.permissions.members import get
 from nexus.core.background_work import Failures
 from nexus.core.clock import now
 from nexus.core.contributions import WakeReason
-from nexus.core.database.prepared import Select, Slot
 from nexus.core.database.store import write
 from nexus.core.waiting import READERS, WRITERS, in_thread, waiter
 
@@ -38,7 +37,7 @@ LOOK_SECONDS = 1.0  # between two looks when no event came: leases expire withou
 def callable_by(kinds: Collection[str]) -> list[str]:
     """Return the pool_agent_ids of free agents that have mail, or an item of these kinds, to wake for."""
     moment = now()
-    free = _all_free()
+    free = list(_free())
     by_mail = [agent.agent_id for agent in free if MAIL in agent.wake_on]
     with_mail = wake_kinds.agents_with_mail(by_mail, moment) if by_mail else set()
     return [
@@ -56,7 +55,7 @@ def wake(agent_pk: str, kinds: Collection[str]) -> Turn | None:
     """
     moment = now()
     with write():
-        agent = _one_free.first(pk=agent_pk)
+        agent = _free().filter(pk=agent_pk).first()
         if agent is None:
             return None
         callings = islice(_calling(agent, kinds, moment), wake_kinds.MOST_MESSAGES)
@@ -110,10 +109,6 @@ def _free() -> PoolAgentQuerySet:
     """Return the agents that may be woken and have no open turn."""
     at_work = Turn.objects.open().filter(agent=OuterRef("pk"))
     return PoolAgent.objects.living().exclude(wake_on=[]).filter(~Exists(at_work))
-
-
-_all_free = Select(_free)
-_one_free = Select(lambda: _free().filter(pk=Slot("pk")))
 
 
 def _mail(agent: PoolAgent, moment: datetime) -> list[Item]:

@@ -13,12 +13,10 @@ from nexus.control.models import Budget, BudgetMeasure, BudgetScope, PoolAgent, 
 from nexus.control.permissions import rules
 from nexus.control.permissions.prices import MILLIONTHS, MOST
 from nexus.core.clock import now
-from nexus.core.database.prepared import Select
 from nexus.core.database.store import write
 from nexus.core.operations.errors import invalid, not_found
 
 MOST_BUDGETS = 500
-_all = Select(lambda: Budget.objects.order_by("pk"))
 
 
 def set_budget(
@@ -83,7 +81,10 @@ def remove(budget_id: str) -> Budget:
 def every() -> list[Budget]:
     """Return all budgets, those that are nearly spent first."""
     today = _day(now())
-    return sorted((budget.renew(today) for budget in _all()), key=lambda each: (-each.percent, each.scope, each.name))
+    return sorted(
+        (budget.renew(today) for budget in Budget.objects.order_by("pk")),
+        key=lambda each: (-each.percent, each.scope, each.name),
+    )
 
 
 def exhausted(agent: PoolAgent, moment: datetime) -> Budget | None:
@@ -142,7 +143,7 @@ def _locked(budgets: Sequence[Budget], moment: datetime) -> list[Budget]:
 
 def _of(agent: PoolAgent) -> list[Budget]:
     """Return the budgets that count an agent's runs."""
-    budgets = _all()
+    budgets = list(Budget.objects.order_by("pk"))
     scopes = {each.scope for each in budgets}
     names = {agent.agent_id, *(_ancestors(agent) if BudgetScope.SUBTREE in scopes else ())}
     paths = list(directories(agent)) if BudgetScope.PROJECT in scopes else []

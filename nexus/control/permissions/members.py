@@ -16,17 +16,15 @@ from typing import Any
 from django.db.models import Q
 
 from coordination.models import Workspace
+from nexus.control import sql
 from nexus.control.errors import ControlCode
 from nexus.control.models import PoolAgent
 from nexus.control.permissions import rules
 from nexus.control.permissions.rules import Preset
 from nexus.control.toolset import CONTROL
-from nexus.core.database.prepared import Select, Slot
 from nexus.core.operations.caller import LOCAL_OPERATOR, Caller
 from nexus.core.operations.errors import NexusError, not_found
 from nexus.core.operations.registry import Operation
-
-_living = Select(lambda: PoolAgent.objects.living().filter(agent_id=Slot("agent_id")))
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ def actor_of(caller: Caller) -> Actor:
 
 def find(agent_id: str) -> PoolAgent | None:
     """Return the living agent of this name, or None."""
-    return _living.first(agent_id=agent_id)
+    return PoolAgent.objects.living().filter(agent_id=agent_id).first()
 
 
 def names() -> set[str]:
@@ -120,10 +118,6 @@ PROJECT_PARAMETER = "project_root"  # the parameter that names a directory
 EVERYONES = frozenset((*rules.TOOLSETS[Preset.WORKER], CONTROL.name))  # CONTROL's operations check their callers
 
 TURN_TRANSPORT = "pool"  # the transport of a turn's calls; their connection is `pool:` and the pool_agent_id
-_is_living = Select(lambda: PoolAgent.objects.living().filter(pk=Slot("pk")).values_list("pk"))
-_living_ceilings = Select(
-    lambda: PoolAgent.objects.living().filter(agent_id=Slot("agent_id")).values_list("preset", "cwd")
-)
 
 
 def check_ceiling(caller: Caller, operation: Operation[Any], params: Any) -> None:
@@ -131,14 +125,13 @@ def check_ceiling(caller: Caller, operation: Operation[Any], params: Any) -> Non
     toolset; it names a directory that is neither at or below its own nor a project already (so it cannot create
     projects elsewhere, nor learn whether a directory exists); or its turn outlived the agent, whose name may belong to
     another by now."""
-    if caller.transport == TURN_TRANSPORT and not _is_living(
-        pk=(caller.connection or "").removeprefix(f"{TURN_TRANSPORT}:")
-    ):
+    by_turn = caller.transport == TURN_TRANSPORT
+    if by_turn and not sql.is_living(pk=(caller.connection or "").removeprefix(f"{TURN_TRANSPORT}:")):
         raise refused("member", f"This agent has ended; its name {caller.agent_id!r} may belong to another agent now.")
     toolset, named = operation.toolset.name, getattr(params, PROJECT_PARAMETER, None)
     if caller.agent_id is None or (named is None and toolset in EVERYONES):
         return
-    for preset, cwd in _living_ceilings(agent_id=caller.agent_id):
+    for preset, cwd in sql.ceilings(agent_id=caller.agent_id):
         if toolset not in EVERYONES and toolset not in rules.TOOLSETS[Preset(preset)]:
             raise refused("toolsets", f"An agent with the preset {preset} does not have the toolset {toolset}.")
         if named is not None and not _may_name(cwd, os.path.realpath(named)):

@@ -13,12 +13,10 @@ from nexus.control.permissions.budgets import directories
 from nexus.control.permissions.members import find
 from nexus.control.permissions.rules import Action, Kind, Rule, Ruling, Verdict
 from nexus.core.clock import now
-from nexus.core.database.prepared import Select
 from nexus.core.database.store import write
 from nexus.core.operations.errors import invalid, not_found
 
 MOST_RULES = 500
-_all = Select(lambda: PermissionRule.objects.order_by("rule_id"))
 
 
 def decide(agent_id: str, pool_agent: PoolAgent | None, action: Action, ceiling: Verdict) -> Ruling:
@@ -86,7 +84,7 @@ def every(agent: PoolAgent | None = None) -> list[PermissionRule]:
 
 def holding(agent_id: str, pool_agent: PoolAgent | None) -> list[Rule]:
     """Return the rules that hold for an agent, by number. One that is outside of the pool has no `pool_agent`."""
-    found = _all()
+    found = list(PermissionRule.objects.order_by("rule_id"))
     paths: list[str] = []
     if pool_agent is not None and any(rule.scope == RuleScope.PROJECT for rule in found):
         paths = list(directories(pool_agent))

@@ -24,7 +24,7 @@ COLUMNS: dict[Any, tuple[str, ...]] = {
 def follow(old: str, new: str) -> None:
     """Change the paths in the pool's rows and in its clones."""
     for model, columns in COLUMNS.items():
-        for row in model._base_manager.all():
+        for row in model._default_manager.all():
             changed = {name: _moved(getattr(row, name), old, new) for name in columns}
             if all(getattr(row, name) == value for name, value in changed.items()):
                 continue
@@ -32,7 +32,7 @@ def follow(old: str, new: str) -> None:
                 changed["budget_id"] = budget_id(row.scope, changed["name"], row.measure, row.period)
                 if Budget.objects.filter(pk=changed["budget_id"]).exists():
                     continue  # the new path has a limit of its own
-            model._base_manager.filter(pk=row.pk).update(**changed)
+            model._default_manager.filter(pk=row.pk).update(**changed)
             if isinstance(row, PoolWorktree):
                 with suppress(FileNotFoundError):  # it was discarded, or is on another machine
                     _lead(row, **{name: changed[name] for name in ("path", "git_dir", "borrowed", "local_files")})
