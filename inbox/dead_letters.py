@@ -19,7 +19,6 @@ from coordination.selectors import require_agent
 from inbox.lifecycle import MAX_ATTEMPTS
 from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus
 from nexus.core.clock import now
-from nexus.core.database.prepared import insert
 from nexus.core.database.store import write
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 
@@ -76,10 +75,9 @@ def forward(*, delivery_id: str, agent_id: str, operator: str) -> Delivery:
         letter = _change(delivery_id, "forward", status=DeliveryStatus.READ, read_at=moment, read_by=_by(operator))
         if Delivery.objects.of(agent_id).filter(message_id=letter.message_id).exists():
             raise invalid(f"{agent_id!r} has this message already; acknowledge the dead letter.", agent_id=agent_id)
-        forwarded = Delivery(
+        forwarded = Delivery.objects.create(
             delivery_id=new_id("dlv"), message_id=letter.message_id, recipient_id=agent_id, created_at=moment
         )
-        insert(forwarded)
         _emit("forwarded", forwarded, operator, moment, message=letter, former=letter.recipient_id)
     return forwarded
 

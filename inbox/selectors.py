@@ -2,58 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django.db.models import Count, Subquery
 from typing_extensions import TypedDict
 
 from coordination.debts import Debt
 from coordination.models import Agent
 from coordination.selectors import agent_hint
-from inbox.models import Delivery, DeliveryQuerySet, DeliveryStatus, Message
-from nexus.core.database.prepared import Select, Slot
+from inbox import sql
+from inbox.models import Delivery, DeliveryStatus, Message
 from nexus.core.operations import pages
 from nexus.core.operations.errors import invalid, not_found
 from nexus.core.operations.replies import hinted
 from nexus.core.size_limits import fitting
 
 
-def _head(rows_of: Callable[[DeliveryQuerySet], DeliveryQuerySet]) -> Select[Delivery]:
-    """Select the oldest deliveries of one status in one inbox, along its index, with the messages."""
-    return Select(
-        lambda: (
-            rows_of(Delivery.objects.filter(recipient_id=Slot("agent_id")))
-            .select_related("message__workspace")
-            .order_by("delivery_id")
-        )
-    )
-
-
-_unread = _head(lambda mine: mine.unread())
-_lapsed = _head(lambda mine: mine.filter(status=DeliveryStatus.DELIVERED, lease_expires_at__lt=Slot("moment")))
-
-
-def _size(status: str, **lease: Slot) -> Subquery:
-    """Count the deliveries of one status in one inbox along its index. `Count(filter=…)` would read every delivery."""
-    rows = Delivery.objects.filter(recipient_id=Slot("agent_id"), status=status, **lease)
-    return Subquery(rows.values("recipient_id").annotate(size=Count("*")).values("size"))
-
-
-_sizes: Select[tuple[int | None, ...]] = Select(
-    lambda: Agent.everyone.filter(pk=Slot("agent_id")).values_list(
-        _size(DeliveryStatus.UNREAD),
-        _size(DeliveryStatus.DELIVERED, lease_expires_at__lt=Slot("moment")),
-        _size(DeliveryStatus.DELIVERED, lease_expires_at__gte=Slot("moment")),
-        _size(DeliveryStatus.READ),
-    )
-)
-
-
 def claimable(agent_id: str, limit: int, moment: datetime) -> list[Delivery]:
     """Return the oldest deliveries that a pull may claim, with their messages; fewer where these are large."""
-    return _oldest(_unread(limit, agent_id=agent_id) + _lapsed(limit, agent_id=agent_id, moment=moment), limit)
+    rows = sql.unread(agent_id=agent_id, limit=limit) + sql.lapsed(agent_id=agent_id, limit=limit, moment=moment)
+    for delivery, message, workspace in rows:
+        delivery.message, message.workspace = message, workspace
+    return _oldest([delivery for delivery, _, _ in rows], limit)
 
 
 def pending(agent_id: str, limit: int, *, include_parked: bool) -> list[Delivery]:
@@ -85,8 +56,8 @@ class LaneSizes(TypedDict):
 
 def lane_sizes(agent_id: str, moment: datetime) -> LaneSizes:
     """Return the number of deliveries of each status; an expired lease counts as unread."""
-    sizes = _sizes.first(agent_id=agent_id, moment=moment)
-    unread, lapsed, in_flight, read = (size or 0 for size in sizes or (0, 0, 0, 0))
+    sizes = sql.sizes.first(agent_id=agent_id, moment=moment)
+    unread, lapsed, in_flight, read = sizes or (0, 0, 0, 0)
     data: LaneSizes = {"unread": unread + lapsed, "in_flight": in_flight, "read": read}
     return data if sizes else hinted(data, agent_hint(agent_id))
 

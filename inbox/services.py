@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, F, Q
+from django.db.models import Count
 
 from coordination import selectors as agents_known
 from coordination.ids import id_floor, new_id
@@ -19,12 +19,12 @@ from coordination.selectors import agent_exists, require_agent
 from coordination.services import agents, retries, tags, workspaces
 from coordination.services.agent_limits import exceeded, limit
 from coordination.services.workspaces import ProjectDirectory
-from inbox import lifecycle, selectors
+from inbox import lifecycle, selectors, sql
 from inbox.config import InboxSettings
 from inbox.models import Delivery, DeliveryStatus, Message
 from inbox.search import document_of
 from nexus.core.clock import now
-from nexus.core.database.prepared import Slot, Update, insert, unsaved
+from nexus.core.database.sql import insert
 from nexus.core.database.store import store, write
 from nexus.core.operations.errors import invalid, not_found
 from nexus.core.size_limits import within_limit
@@ -86,8 +86,7 @@ def send(
     admitted = _admitted(parsed, from_agent_id, moment)
     workspace_id, inherited = _where(project, channel_id, parent_message_id, from_agent_id)
     with write(workspace_id, from_agent_id):
-        message = unsaved(
-            Message,
+        message = Message(
             message_id=new_id("msg"),
             workspace_id=workspace_id,
             from_agent_id=from_agent_id,
@@ -148,8 +147,7 @@ def notify(
     """
     if not agent_exists(recipient):
         return []
-    message = unsaved(
-        Message,
+    message = Message(
         message_id=new_id("msg"),
         workspace_id=workspace_id,
         from_agent_id=from_agent_id,
@@ -196,7 +194,7 @@ def acknowledge(*, agent_id: str, message_ids: Iterable[str], by: str) -> int:
     """Move messages into history, from any status; return how many moved. Idempotent. `by` is as in `pull`."""
     moment = now()
     with write(agent_id):
-        moved = _settle.each(
+        moved = sql.settle.each(
             {"agent_id": agent_id, "message_id": message_id, "moment": moment, "by": by}
             for message_id in set(message_ids)
         )
@@ -302,8 +300,7 @@ def _post(message: Message, recipients: list[str]) -> Event:
     insert(message)
     insert(
         *(
-            unsaved(
-                Delivery,
+            Delivery(
                 delivery_id=new_id("dlv"),
                 message_id=message.message_id,
                 recipient_id=recipient,
@@ -332,40 +329,15 @@ def _post(message: Message, recipients: list[str]) -> Event:
     )
 
 
-_claimable = Q(status=DeliveryStatus.UNREAD) | Q(status=DeliveryStatus.DELIVERED, lease_expires_at__lt=Slot("moment"))
-_lease = Update(
-    lambda: Delivery.objects.filter(_claimable, pk=Slot("delivery_id"), attempts=Slot("attempts")),
-    status=DeliveryStatus.DELIVERED,
-    attempts=F("attempts") + 1,
-    delivered_at=Slot("moment"),
-    delivered_to=Slot("by"),
-    lease_expires_at=Slot("until"),
-)
-_park = Update(
-    lambda: Delivery.objects.filter(_claimable, pk=Slot("delivery_id"), attempts=Slot("attempts")),
-    status=DeliveryStatus.PARKED,
-    lease_expires_at=None,
-)
-_settle = Update(
-    lambda: Delivery.objects.filter(recipient_id=Slot("agent_id"), message_id=Slot("message_id")).exclude(
-        status=DeliveryStatus.READ
-    ),
-    status=DeliveryStatus.READ,
-    read_at=Slot("moment"),
-    read_by=Slot("by"),
-    lease_expires_at=None,
-)
-
-
 def _claim(delivery: Delivery, moment: datetime, until: datetime, by: str) -> bool:
     """Lease a delivery, or park it, from the state it was read in; return False when another pull or an
     acknowledgement was first."""
     of = {"delivery_id": delivery.delivery_id, "attempts": delivery.attempts, "moment": moment}
     if lifecycle.exhausted(delivery.attempts):
         delivery.status, delivery.lease_expires_at = DeliveryStatus.PARKED, None
-        return bool(_park(**of))
+        return bool(sql.park(**of))
     delivery.status, delivery.delivered_at, delivery.lease_expires_at = DeliveryStatus.DELIVERED, moment, until
-    return bool(_lease(**of, until=until, by=by))
+    return bool(sql.lease(**of, until=until, by=by))
 
 
 MINUTE = timedelta(minutes=1)
