@@ -38,7 +38,7 @@ class CoordinationConfig(NexusAppConfig):
     def ready(self) -> None:
         from coordination import clock_repair, selectors
         from coordination.log import selectors as log
-        from coordination.models import Agent, Event, Session, SessionStatus
+        from coordination.models import Event
         from coordination.services import agent_limits, agents, audit
         from coordination.services import settings as stored_settings
         from coordination.toolset import COORDINATION
@@ -63,10 +63,10 @@ class CoordinationConfig(NexusAppConfig):
             )
         )
         clock_repair.register(  # presence begins with a heartbeat, and one in the future is not valid
-            "sessions", lambda: Session.objects.filter(status=SessionStatus.ACTIVE), "last_heartbeat_at", lambda: 0
+            "sessions", "sessions", "last_heartbeat_at", lambda: 0, among="status = 'active'"
         )
-        clock_repair.register("agents", Agent.objects.all, "last_seen_at", lambda: 0)
-        clock_repair.register("connected agents", Agent.objects.all, "connected_at", lambda: 0)
+        clock_repair.register("agents", "agents", "last_seen_at", lambda: 0)
+        clock_repair.register("connected_agents", "agents", "connected_at", lambda: 0)
         COORDINATION.administered_in("coordination.operations.administration")
         super().ready()
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from django.db import OperationalError
-from django.db.models import QuerySet, TextField, Value
 
 from nexus.core.clock import now
-from nexus.core.database.prepared import Select, Slot
+from nexus.core.database.sql import Read, Write
 from nexus.core.database.store import store, write
 
 AHEAD_SECONDS = 3600  # a time further ahead than this was written by a wrong clock
@@ -20,7 +19,8 @@ INSTANT = timedelta(microseconds=1)  # a lease ends strictly after its last mome
 
 
 class _Lease(NamedTuple):
-    rows: Callable[[], QuerySet[Any]]
+    table: str
+    among: str
     field: str
     longest: Callable[[], int]
     ends: str
@@ -30,9 +30,9 @@ class _Lease(NamedTuple):
         """Return the latest moment that a correct clock can have given."""
         return moment + timedelta(seconds=self.longest()) + SKEW
 
-    def late(self, bound: datetime | Slot) -> QuerySet[Any]:
-        """Return the leases that no correct clock can have given."""
-        return self.rows().filter(**{f"{field}__gt": bound for field in (self.field, self.later)})
+    def late(self, name: str) -> str:
+        """Return the condition that no correct clock can have given a lease: its end is after the value `name`."""
+        return f"{self.among} AND {self.field} > %({name})s AND {self.later} > %({name})s"
 
 
 _registered: dict[str, _Lease] = {}
@@ -40,21 +40,23 @@ _registered: dict[str, _Lease] = {}
 
 def register(
     name: str,
-    rows: Callable[[], QuerySet[Any]],
+    table: str,
     field: str,
     longest: Callable[[], int],
     *,
+    among: str = "TRUE",
     ends: str | None = None,
     later: str | None = None,
 ) -> None:
-    """Register the rows that hold a lease, the field with its end, and the longest lease in seconds.
+    """Register a table of leases, the column with their end, and the longest lease in seconds. `among` is the condition
+    of a partial index, in SQL.
 
     Where leases have no maximum, `field` is the time of the beginning, `longest` AHEAD_SECONDS, and `ends` the
-    field with the end. `later` is a field with an index whose time is never before that of `field`.
-    The search is prepared once, so `rows` must not depend on the time.
+    column with the end. `later` is a column with an index whose time is never before that of `field`.
     """
-    _registered[name] = _Lease(rows, field, longest, ends or field, later or field)
+    _registered[name] = _Lease(table, among, field, longest, ends or field, later or field)
     _late_kinds.cache_clear()
+    _end.cache_clear()
 
 
 def end_overlong() -> None:
@@ -69,22 +71,22 @@ def end_overlong() -> None:
         try:
             with write():
                 for name in found:
-                    lease = _registered[name]
-                    lease.late(bounds[name]).update(**dict.fromkeys((lease.field, lease.ends), moment - INSTANT))
+                    _end(name)(**bounds, end=moment - INSTANT)
         except OperationalError:
             return
 
 
 @cache
-def _late_kinds() -> Select[tuple[str]]:
+def _late_kinds() -> Read[tuple[str]]:
     """Return the read that finds the kinds with such leases, given the bound of each. It is one statement: between two
     statements a thread may wait for the interpreter."""
+    late = {name: f"FROM {lease.table} WHERE {lease.late(name)}" for name, lease in _registered.items()}
+    return Read(" UNION ".join(f"SELECT '{name}' {rows}" for name, rows in late.items()))
 
-    def kinds() -> QuerySet[Any, tuple[str]]:
-        first, *others = (
-            lease.late(Slot(name)).order_by().values_list(Value(name, TextField()))
-            for name, lease in _registered.items()
-        )
-        return first.union(*others)
 
-    return Select(kinds)
+@cache
+def _end(name: str) -> Write:
+    """Return the statement that ends the leases of a kind, given its bound, at `end`."""
+    lease = _registered[name]
+    ends = "".join(f", {field} = %(end)s" for field in {lease.ends} - {lease.field})
+    return Write(f"UPDATE {lease.table} SET {lease.field} = %(end)s{ends} WHERE {lease.late(name)}")  # noqa: S608

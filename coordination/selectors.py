@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from functools import lru_cache
 
-from django.db.models import Count, Max, QuerySet, TextField
+from django.db.models import Count, QuerySet, TextField, Value
 from django.db.models.functions import Cast, StrIndex
 
+from coordination import sql
 from coordination.config import CoordinationSettings
-from coordination.models import Agent, AgentKey, LentKey, Session, SessionStatus, Workspace
+from coordination.models import Agent, Session, SessionStatus
 from coordination.routing import (
     Profile,
     Tag,
@@ -25,7 +26,6 @@ from coordination.routing import (
     named_by,
     tag_set,
 )
-from nexus.core.database.prepared import Lookup, Select, Slot
 from nexus.core.operations.errors import NexusError, not_found
 
 MOST_NAMED = 10  # the most agents, roles and capabilities of a target that are looked up one by one
@@ -37,22 +37,13 @@ _capabilities_as_text = Cast("capabilities", TextField())
 _tags_as_text = Cast("tags", TextField())
 
 
-def _profiles_among(agents: Callable[[], QuerySet[Agent]]) -> Select[Row]:
-    return Select(
-        lambda: (
-            agents()
-            .order_by("created_at", "agent_id")
-            .values_list("agent_id", "role", _capabilities_as_text, _tags_as_text)
-        )
-    )
+def _rows(agents: QuerySet[Agent]) -> QuerySet[Agent, Row]:
+    ordered = agents.order_by("created_at", "agent_id")
+    return ordered.values_list("agent_id", "role", _capabilities_as_text, _tags_as_text)
 
 
-_profiles = _profiles_among(lambda: Agent.objects.all())
-_profile_of = _profiles_among(lambda: Agent.objects.filter(pk=Slot("name")))
-_of_role = _profiles_among(lambda: Agent.objects.filter(role=Slot("name")))
-_that_may_have = _profiles_among(
-    lambda: Agent.objects.alias(position=StrIndex(_capabilities_as_text, Slot("name"))).filter(position__gt=0)
-)
+def _that_may_have(capability: str) -> QuerySet[Agent]:
+    return Agent.objects.alias(position=StrIndex(_capabilities_as_text, Value(capability))).filter(position__gt=0)
 
 
 def _as_profile(row: Row) -> Profile:
@@ -74,13 +65,13 @@ def _tagged(text: str) -> frozenset[Tag]:
 
 def profile_of(agent_id: str) -> Profile:
     """Return an agent's profile for routing, registered or not."""
-    row = _profile_of.first(name=agent_id)
+    row = sql.profile.first(agent_id=agent_id)
     return _as_profile(row) if row else Profile(agent_id)
 
 
 def profiles() -> list[Profile]:
     """Return the profile of every registered agent, to resolve a group target."""
-    return list(map(_as_profile, _profiles()))
+    return list(map(_as_profile, _rows(Agent.objects.all())))
 
 
 def admitted(target: Target | None, moment: datetime) -> list[Profile]:
@@ -89,9 +80,9 @@ def admitted(target: Target | None, moment: datetime) -> list[Profile]:
     named = named_by(target, created_at=moment, now=moment)
     if named is None or sum(map(len, named)) > MOST_NAMED or not all(map(PLAIN.fullmatch, named.capabilities)):
         return eligible_agents(target, profiles(), created_at=moment, now=moment)
-    rows = [row for name in named.ids for row in _profile_of(name=name)]
-    rows += [row for name in named.roles for row in _of_role(name=name)]
-    rows += [row for name in named.capabilities for row in _that_may_have(name=name)]
+    rows = [row for name in named.ids for row in sql.profile(agent_id=name)]
+    rows += [row for name in named.roles for row in _rows(Agent.objects.filter(role=name))]
+    rows += [row for name in named.capabilities for row in _rows(_that_may_have(name))]
     near = {row[0]: _as_profile(row) for row in rows}
     return eligible_agents(target, near.values(), created_at=moment, now=moment)
 
@@ -138,16 +129,6 @@ def present_sessions(moment: datetime) -> QuerySet[Session]:
     return Session.objects.filter(status=SessionStatus.ACTIVE, last_heartbeat_at__gte=since)
 
 
-_heartbeats = Select(
-    lambda: (
-        Session.objects.filter(workspace_id=Slot("workspace_id"), status=SessionStatus.ACTIVE)
-        .values_list("agent_id")
-        .annotate(latest=Max("last_heartbeat_at"))
-        .order_by("agent_id")
-    )
-)
-
-
 def participants(workspace_id: str, moment: datetime) -> tuple[list[str], list[str]]:
     """Return the agents with an active session in a workspace, sorted: those present, and those with only old
     heartbeats.
@@ -157,16 +138,19 @@ def participants(workspace_id: str, moment: datetime) -> tuple[list[str], list[s
     horizon = moment - timedelta(seconds=CoordinationSettings.current().presence_ttl_seconds)
     present: list[str] = []
     stale: list[str] = []
-    for agent_id, latest in _heartbeats(workspace_id=workspace_id):
-        (present if latest >= horizon else stale).append(agent_id)
+    for agent_id, is_present in sql.presence(workspace_id=workspace_id, horizon=horizon):
+        (present if is_present else stale).append(agent_id)
     return present, stale
 
 
-agent_exists = Lookup(Agent.objects.all)  # the manager leaves deleted ones out
-workspace_exists = Lookup(Workspace.objects.all)
-toolsets_of = Lookup(Agent.objects.all, column="toolsets")
-_of_issued = Lookup(lambda: AgentKey.objects.filter(is_active=True), by="key_hash", column="agent_id")
-_of_lent = Lookup(LentKey.objects.all, by="key_hash", column="agent_id")
+def agent_exists(agent_id: str) -> bool:
+    """Return whether an agent is registered and not deleted."""
+    return bool(sql.known_agent(agent_id=agent_id))
+
+
+def toolsets_of(agent_id: str) -> list[str] | None:
+    """Return the toolsets that an agent's connections have by default."""
+    return sql.toolsets.first(agent_id=agent_id)
 
 
 def require_agent(agent_id: str) -> None:
@@ -182,8 +166,8 @@ def agent_hint(agent_id: str) -> str | None:
 
 def agent_of_key_hash(key_hash: str) -> str | None:
     """Return the agent of a key that an operator issued, or that was lent to the agent's process."""
-    found: str | None = _of_issued(key_hash) or _of_lent(key_hash)
-    return found
+    found = sql.issued_key(key_hash=key_hash) or sql.lent_key(key_hash=key_hash)
+    return found[0][0] if found else None
 
 
 # Suggestions for an agent id that does not exist.

@@ -37,11 +37,10 @@ class HandoffsConfig(NexusAppConfig):
         from handoffs import verification
         from handoffs.debts import handoff_debts, verdicts
         from handoffs.leases import LONGEST, renew, seconds
-        from handoffs.models import Handoff
         from handoffs.selectors import naming
         from inbox import receipts
 
-        clock_repair.register("handoffs", Handoff.objects.held, "lease_expires_at", lambda: max(LONGEST, seconds()))
+        clock_repair.register("handoffs", "handoffs", "lease_expires_at", lambda: max(LONGEST, seconds()))
         agents.register_renewal("handoffs", renew)
         join_answer.register("handoffs", lambda *asked: import_module("handoffs.offers").offered(*asked))
         verification.register("handoff", lambda: import_module("handoffs.verdicts").HANDOFFS)

@@ -24,14 +24,14 @@ class InboxConfig(NexusAppConfig):
         from coordination import clock_repair, debts, join_answer
         from inbox.config import InboxSettings
         from inbox.lifecycle import MAX_LEASE_SECONDS
-        from inbox.models import Delivery, DeliveryStatus
         from inbox.selectors import delivery_debts, lane_sizes
 
         clock_repair.register(
             "deliveries",
-            lambda: Delivery.objects.filter(status=DeliveryStatus.DELIVERED),
+            "message_deliveries",
             "lease_expires_at",
             lambda: max(MAX_LEASE_SECONDS, InboxSettings.current().inbox_lease_ttl_seconds),
+            among="status = 'delivered'",
         )
         debts.register("message", delivery_debts)
         join_answer.register("mail", lambda agent_id, workspace_id, moment: lane_sizes(agent_id, moment))

@@ -13,7 +13,7 @@ from django.dispatch import Signal
 from coordination.models import Event, VisibilityChoices
 from coordination.routing import Target
 from nexus.core.apps import nexus_apps
-from nexus.core.database.prepared import append, unsaved
+from nexus.core.database.sql import append
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.waiting import announce_commit
 
@@ -47,8 +47,7 @@ def emit(
             "An event outside the vocabulary was refused.",
             {"stream": stream, "visibility": visibility, "type": type},
         )
-    event = unsaved(
-        Event,
+    event = Event(
         workspace_id=workspace_id,
         stream=stream,
         type=type,

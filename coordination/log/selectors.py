@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, partial
 from itertools import product
 
-from django.db.models import Count, F, OuterRef, QuerySet, Subquery
+from django.db.models import Count, F, OuterRef, Subquery
 
+from coordination import sql
 from coordination.models import Event
 from coordination.routing import Profile, is_shown_to, only_shown_to
 from coordination.selectors import profile_of
 from nexus.core.clock import now
-from nexus.core.database.prepared import Select, Slot
+from nexus.core.database.keys import number_of
 from nexus.core.domain import ANY
 from nexus.core.size_limits import fitting
 from nexus.core.waiting import Interest
@@ -30,41 +30,13 @@ EVERYBODY = ("everybody",)  # in the keys of events; like ANY, it equals no text
 
 def newest_event_id(**where: str) -> int:
     """Return the id of the newest event, of the whole log or of those with these columns; 0 when there is none."""
-    newest = _newest(tuple(sorted(where))).first(**where)
+    newest = sql.newest_event(tuple(sorted(where))).first(**_stored(where))
     return newest[0] if newest else 0
 
 
-_after = Select(lambda: Event.objects.filter(event_id__gt=Slot("event_id")).order_by("event_id"))
-
-
-@cache
-def _newest(columns: tuple[str, ...]) -> Select[tuple[int]]:
-    return Select(lambda: _events_with(columns).order_by("-event_id").values_list("event_id"))
-
-
-@cache
-def _next_events(columns: tuple[str, ...]) -> Select[Event]:
-    """Select the events with these columns after one id, up to another."""
-    return Select(
-        lambda: (
-            _events_with(columns).filter(event_id__gt=Slot("after"), event_id__lte=Slot("head")).order_by("event_id")
-        )
-    )
-
-
-def _events_with(columns: tuple[str, ...]) -> QuerySet[Event]:
-    return Event.objects.filter(**{name: Slot(name) for name in columns})
-
-
-@cache
-def _last_of(count: int) -> Select[tuple[int]]:
-    """Select the last of the next `count` events of a stream after one id."""
-    stream = partial(_events_with, ("stream", "workspace_id"))
-    return Select(
-        lambda: (
-            stream().filter(event_id__gt=Slot("after")).order_by("event_id").values_list("event_id")[count - 1 : count]
-        )
-    )
+def _stored(where: Mapping[str, str]) -> dict[str, str | int]:
+    """Return the values of columns as events hold them: of a workspace its number."""
+    return {name: number_of(value) if name == "workspace_id" else value for name, value in where.items()}
 
 
 @dataclass(frozen=True)
@@ -103,10 +75,10 @@ def _look(
         if not filters or filters.keys() & {"handoff_id", "trace_id"}
         else _end_of_look(workspace_id, stream, cursor)
     )
-    matching = _next_events(tuple(sorted(columns)))
+    matching, stored = sql.events_with(tuple(sorted(columns))), _stored(columns)
     found: list[Event] = []
     examined, left, at_once = cursor, EXAMINED_AT_ONCE, min(limit + 1, EVENTS_AT_ONCE)
-    while batch := matching(min(at_once, left), after=examined, head=min(head, end or head), **columns):
+    while batch := matching(limit=min(at_once, left), after=examined, head=min(head, end or head), **stored):
         for event in batch:
             if event_visible(event, agent, moment):
                 if len(found) == limit:
@@ -125,7 +97,8 @@ def _look(
 
 def _end_of_look(workspace_id: str, stream: str, cursor: int) -> int | None:
     """Return the last event that may be passed to the filters at once; None when all of them may."""
-    last = _last_of(FILTERED_AT_ONCE).first(workspace_id=workspace_id, stream=stream, after=cursor)
+    here = _stored({"workspace_id": workspace_id, "stream": stream})
+    last = sql.last_of_stream.first(**here, after=cursor, skipped=FILTERED_AT_ONCE - 1)
     return last[0] if last else None
 
 
@@ -189,7 +162,7 @@ def _columns(filters: Mapping[str, str]) -> dict[str, str]:
 
 def events_after(event_id: int, limit: int) -> Sequence[Event]:
     """Return the next events of the whole log, in order."""
-    return _after(limit, event_id=event_id)
+    return sql.events_after(event_id=event_id, limit=limit)
 
 
 def events_by(agent_id: str, limit: int, *, after: int | None = None) -> list[Event]:
@@ -223,14 +196,15 @@ def first_event_at(moment: datetime) -> int | None:
 
     Times have no index. Ids rise with time, so a binary search finds it.
     """
-    oldest, newest = _oldest_written.first(), _newest_written.first()
+    written_at = Event.objects.order_by("event_id").values_list("event_id", "created_at")
+    oldest, newest = written_at.first(), written_at.last()
     if oldest is None or newest is None or newest[1] < moment:
         return None
     # the event is after `below`, up to `above`, or is `found`
     below, above, found = oldest[0] - 1, newest[0], newest[0]
     while below < above:
         middle = (below + above) // 2
-        event_id, written = _written_after(1, middle=middle)[0]
+        event_id, written = written_at.filter(event_id__gt=middle)[0]
         if written < moment:
             below = event_id
         else:
@@ -248,12 +222,3 @@ def ids_within(since: datetime, until: datetime) -> tuple[int, int]:
 # The newest event of some streams. The order is by a sum, so that every database uses the index on streams and does not
 # read the whole log backwards.
 NEWEST_OF_STREAMS = (F("event_id") + 0).desc()
-
-
-def _written(*order: str) -> QuerySet[Event, tuple[int, datetime]]:
-    return Event.objects.order_by(*order).values_list("event_id", "created_at")
-
-
-_oldest_written = Select(lambda: _written("event_id"))
-_newest_written = Select(lambda: _written("-event_id"))
-_written_after = Select(lambda: _written("event_id").filter(event_id__gt=Slot("middle")))

@@ -10,20 +10,18 @@ from typing import Any
 from django.core.exceptions import SynchronousOnlyOperation
 from django.db import OperationalError
 
+from coordination import sql
 from coordination.models import Agent
 from coordination.routing import MAX_NAME, capability_set, named_in, parse_tags
 from coordination.services import tags as catalog
 from nexus.core.clock import now
-from nexus.core.database.prepared import Select, Slot, Update, is_on_loop
+from nexus.core.database.sql import is_on_loop
 from nexus.core.database.store import store, write
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.registry import choose
 from nexus.core.size_limits import json_within_limit
 
 FRESH = timedelta(seconds=1)  # a stored time younger than this is not updated
-
-_stamps = Select(lambda: Agent.objects.filter(pk=Slot("agent_id")).values_list("last_seen_at"))
-_stamp = Update(lambda: Agent.objects.filter(pk=Slot("agent_id")), last_seen_at=Slot("moment"))
 
 
 def register(*, agent_id: str, given: dict[str, Any], by_operator: bool = False) -> Agent:
@@ -80,7 +78,7 @@ def touch(agent_id: str, moment: datetime) -> None:
 
     It also renews the agent's leases.
     """
-    _stamp(agent_id=agent_id, moment=moment)
+    sql.see(agent_id=agent_id, moment=moment)
     renew_leases(agent_id, moment)
 
 
@@ -91,7 +89,7 @@ def touch_after_read(agent_id: str) -> None:
     Hundreds of waits may wake at once, and a durable write for each would delay the senders.
     """
     moment = now()
-    for (last,) in _stamps(agent_id=agent_id):
+    for last in sql.last_seen(agent_id=agent_id):
         if last is None or not moment - FRESH < last <= moment:  # a time in the future: the clock was set back
             _touch_if_free(agent_id, moment)
 

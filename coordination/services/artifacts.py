@@ -12,7 +12,6 @@ from coordination.models import Artifact, ArtifactType, Stream
 from coordination.paths import resolve_inside
 from coordination.services import retries, workspaces
 from nexus.core.clock import now
-from nexus.core.database.prepared import insert
 from nexus.core.database.store import write
 from nexus.core.operations.errors import invalid, not_found
 from nexus.core.operations.validation import refuse_constant
@@ -76,7 +75,7 @@ def put(
         if first := retries.made_before(artifact, maker=("workspace_id", "created_by"), same=CONTENT):
             return first, False
         workspaces.ensure(directory, moment)
-        insert(artifact)
+        artifact.save(force_insert=True)
         emit(
             workspace_id=directory.workspace_id,
             stream=Stream.WORKSPACE,

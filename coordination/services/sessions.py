@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
+from coordination import sql
 from coordination.config import CoordinationSettings
 from coordination.ids import new_id
 from coordination.log.emit import emit
@@ -17,7 +18,6 @@ from coordination.models import Agent, Session, SessionStatus, Stream
 from coordination.selectors import require_agent
 from coordination.services import agents, workspaces
 from nexus.core.clock import now
-from nexus.core.database.prepared import Slot, Update, insert, unsaved
 from nexus.core.database.store import store, write
 from nexus.core.harness_events import Activity
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
@@ -37,8 +37,7 @@ def open_session(*, agent_id: str, workspace_id: str, metadata: Any) -> tuple[Se
     with write(workspace_id, agent_id):
         workspaces.require(workspace_id)
         require_agent(agent_id)
-        session = unsaved(
-            Session,
+        session = Session(
             session_id=new_id("ses"),
             agent_id=agent_id,
             workspace_id=workspace_id,
@@ -49,7 +48,7 @@ def open_session(*, agent_id: str, workspace_id: str, metadata: Any) -> tuple[Se
         )
         _reap(workspace_id, moment)
         with store().batch():
-            insert(session)
+            session.save(force_insert=True)
             _emit(session, "session.opened", moment)
             agents.touch(agent_id, moment)
     return session, secret
@@ -73,7 +72,7 @@ def heartbeat(
     session = _find(session_id, workspace_id, bound_to)
     with write(session.workspace_id, session.agent_id):
         moment = now()
-        if _beat(session_id=session_id, moment=moment):
+        if sql.beat(session_id=session_id, moment=moment):
             session.last_heartbeat_at = moment
         else:
             session = _find(session_id, workspace_id, bound_to)
@@ -170,11 +169,6 @@ def check_credentials(*, agent_id: str, session_id: str | None, secret: str | No
         raise NexusError(Code.NOT_OWNER, "session_secret does not fit this session.", {"session_id": session_id})
     if session.status == SessionStatus.CLOSED:
         raise NexusError(Code.NOT_OWNER, "That session is closed; open a new one.", {"session_id": session_id})
-
-
-_beat = Update(
-    lambda: Session.objects.filter(pk=Slot("session_id"), status=SessionStatus.ACTIVE), last_heartbeat_at=Slot("moment")
-)
 
 
 def _find(session_id: str, workspace_id: str | None, bound_to: str | None) -> Session:

@@ -22,7 +22,7 @@ from coordination.models import StoredSetting
 from coordination.services import agent_limits, audit
 from nexus.core.clock import now
 from nexus.core.config import LARGEST, RETIRED, TABLE, flag, group_of, inherited, parse, variable
-from nexus.core.database.prepared import is_on_loop
+from nexus.core.database.sql import is_on_loop
 from nexus.core.database.store import write
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.operations.parameters import one_of

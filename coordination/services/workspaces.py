@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from django.db import IntegrityError
 
+from coordination import sql
 from coordination.errors import CoordinationCode
 from coordination.ids import new_id
 from coordination.models import Channel, Event, Workspace
 from coordination.paths import moved, resolve_root, workspace_id_of
-from coordination.selectors import workspace_exists
 from coordination.services import audit, workspaces
 from nexus.core.clock import now
 from nexus.core.database.store import write
@@ -51,7 +51,7 @@ def directory_of(workspace: Workspace) -> ProjectDirectory:
 def ensure(directory: ProjectDirectory, moment: datetime) -> bool:
     """Create the workspace's row inside the caller's transaction, which has its name, if it is missing; return whether
     it was new."""
-    if workspace_exists(directory.workspace_id):
+    if sql.known_workspace(workspace_id=directory.workspace_id):
         return False
     Workspace.objects.create(
         workspace_id=directory.workspace_id, root_realpath=directory.root, created_at=moment, last_seen_at=moment

@@ -72,7 +72,6 @@ class ControlConfig(NexusAppConfig):
         from coordination import clock_repair
         from coordination.services import workspaces
         from handoffs import transitions
-        from nexus.control.models import Question
 
         def in_review(works: Sequence[VerifiedWork]) -> Sequence[bool]:
             from nexus.control.review.reviews import in_review
@@ -88,9 +87,10 @@ class ControlConfig(NexusAppConfig):
         workspaces.register_follower(follow)
         clock_repair.register(
             "questions",
-            Question.objects.open,
+            "pool_questions",
             "asked_at",
             lambda: clock_repair.AHEAD_SECONDS,
+            among="status = 'asked'",
             ends="expires_at",
             later="expires_at",
         )

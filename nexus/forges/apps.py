@@ -20,10 +20,10 @@ class ForgesConfig(NexusAppConfig):
     def ready(self) -> None:
         from coordination import clock_repair
         from coordination.toolset import COORDINATION
-        from nexus.forges.models import PAUSES, Forge
+        from nexus.forges.models import PAUSES
 
         COORDINATION.administered_in("nexus.forges.administration")
-        clock_repair.register("forges", Forge.objects.all, "next_attempt_at", lambda: PAUSES[-1])
+        clock_repair.register("forges", "forges", "next_attempt_at", lambda: PAUSES[-1])
         super().ready()
 
     def background_tasks(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:

@@ -25,7 +25,7 @@ class HooksConfig(NexusAppConfig):
         from coordination.log.emit import committed
         from coordination.services import workspaces
         from coordination.toolset import COORDINATION
-        from nexus.hooks.models import PAUSES, NoticeAddress, Webhook
+        from nexus.hooks.models import PAUSES
         from nexus.hooks.signals import announce
         from nexus.hooks.wakers import wakers
 
@@ -37,8 +37,8 @@ class HooksConfig(NexusAppConfig):
         activity.register(wakers)
         committed.connect(announce)
         workspaces.register_follower(follow)
-        clock_repair.register("webhooks", Webhook.objects.all, "next_attempt_at", lambda: PAUSES[-1])
-        clock_repair.register("notices", NoticeAddress.objects.all, "next_attempt_at", lambda: PAUSES[-1])
+        clock_repair.register("webhooks", "webhooks", "next_attempt_at", lambda: PAUSES[-1])
+        clock_repair.register("notices", "notice_addresses", "next_attempt_at", lambda: PAUSES[-1])
         COORDINATION.administered_in("nexus.hooks.administration")
         super().ready()
 

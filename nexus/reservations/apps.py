@@ -32,9 +32,10 @@ class FilesConfig(NexusAppConfig):
         from coordination.services import agents
         from handoffs import transitions
         from nexus.reservations.config import MOST_SECONDS
-        from nexus.reservations.models import Reservation
 
-        clock_repair.register("reservations", Reservation.objects.unended, "expires_at", lambda: MOST_SECONDS)
+        clock_repair.register(
+            "reservations", "file_reservations", "expires_at", lambda: MOST_SECONDS, among="released_at IS NULL"
+        )
         join_answer.register(
             "reserved", lambda *asked: import_module("nexus.reservations.selectors").reserved_in(*asked)
         )

@@ -16,7 +16,7 @@ from coordination.toolset import arun
 from mcp_bridge import choices, http, server
 from mcp_bridge.presence import PRESENCE
 from mcp_bridge.subscriptions import Pushes
-from nexus.core.database.prepared import is_on_loop
+from nexus.core.database.sql import is_on_loop
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import Choice
 from nexus.core.waiting import WRITERS, in_thread

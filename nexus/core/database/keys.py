@@ -8,7 +8,7 @@ from typing import Any
 from django.db import models
 from django.db.models import Model
 
-from nexus.core.database.prepared import is_on_loop
+from nexus.core.database.sql import is_on_loop
 from nexus.core.database.store import store
 
 _texts: dict[int, str] = {}  # by number; what a number stands for never changes
