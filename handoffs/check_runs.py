@@ -18,7 +18,6 @@ from typing_extensions import TypedDict
 from handoffs.models import UNFINISHED, AbstractCheckRun, CheckState
 from handoffs.verification import HUB, WorkKind, kind_named, kinds
 from nexus.core.clock import iso, now
-from nexus.core.database.prepared import insert
 from nexus.core.database.store import write
 from nexus.core.operations.pages import newest
 from nexus.core.operations.parameters import Time
@@ -163,7 +162,7 @@ def _names(paths: Sequence[str]) -> str:
 def request(run: AbstractCheckRun, moment: datetime) -> None:
     """Ask for the checks of a submitted result: store a new run. Call it inside a transaction."""
     run.state, run.due_at, run.created_at = CheckState.WAITING, moment, moment
-    insert(run)
+    run.save(force_insert=True)
 
 
 def make_due(workspace_id: str, moment: datetime) -> None:

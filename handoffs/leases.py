@@ -7,30 +7,16 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from django.db import OperationalError
-from django.db.models import Q
 
 from coordination.services import workspaces
-from handoffs import notices
+from handoffs import notices, sql
 from handoffs.config import HandoffSettings
 from handoffs.models import Handoff, HandoffStatus
 from handoffs.transitions import UNCLAIMED, record, work
 from nexus.core.clock import iso, now
-from nexus.core.database.prepared import Select, Slot, Update
 from nexus.core.database.store import store, write
 
 SHORTEST, LONGEST = 10, 86_400  # seconds that one may ask for
-
-_running = Select(
-    lambda: (
-        Handoff.objects.held()
-        .filter(claimed_by=Slot("agent_id"), lease_expires_at__gte=Slot("moment"))
-        .values_list("pk", "lease_seconds", "lease_expires_at")
-    )
-)
-_renew = Update(  # not where it ended, lapsed or was extended since it was read
-    lambda: Handoff.objects.filter(pk=Slot("handoff_id"), claimed_by=Slot("agent_id"), lease_expires_at=Slot("read")),
-    lease_expires_at=Slot("until"),
-)
 
 
 def seconds(*asked: int | None) -> int:
@@ -44,28 +30,13 @@ def renew(agent_id: str, moment: datetime) -> None:
 
     No event records it: one for each heartbeat would flood the log, and the lease itself can be read.
     """
-    for handoff_id, asked, until in _running(agent_id=agent_id, moment=moment):
+    for handoff_id, asked, until in sql.running(agent_id=agent_id, moment=moment):
         lease = timedelta(seconds=seconds(asked))
-        if until is not None and until - moment < lease / 2:
-            _renew(handoff_id=handoff_id, agent_id=agent_id, read=until, until=moment + lease)
+        if until - moment < lease / 2:
+            sql.renew(handoff_id=handoff_id, agent_id=agent_id, read=until, until=moment + lease)
 
 
 AT_ONCE = 50  # lapsed ones, and overdue ones, that a transaction records
-
-_due = Select(
-    lambda: Handoff.objects.filter(
-        Q(lease_expires_at__lt=Slot("moment")) | Q(status=HandoffStatus.OPEN, deadline_at__lt=Slot("moment")),
-        workspace_id=Slot("workspace_id"),
-    ).values_list("pk")
-)
-_overdue = Select(
-    lambda: Handoff.objects.open().filter(workspace_id=Slot("workspace_id"), deadline_at__lt=Slot("moment"))
-)
-_time_out = Update(
-    lambda: Handoff.objects.open().filter(pk=Slot("handoff_id"), deadline_at__lt=Slot("moment")),
-    status=HandoffStatus.EXPIRED,
-    updated_at=Slot("moment"),
-)
 
 
 def expire(workspace_id: str) -> None:
@@ -78,14 +49,15 @@ def expire(workspace_id: str) -> None:
 def _record_some(workspace_id: str) -> bool:
     """Record up to AT_ONCE expiries; return whether there were any. A plain read decides first, so that a call without
     expiries does not take the writer's lock."""
-    if _due.first(workspace_id=workspace_id, moment=now()) is None:
+    if not sql.due(workspace_id=workspace_id, moment=now()):
         return False
     with write():
         moment = now()
         for handoff in Handoff.objects.lapsed(moment).filter(workspace_id=workspace_id)[:AT_ONCE]:
             _reopen(handoff, moment)
-        for handoff in _overdue(AT_ONCE, workspace_id=workspace_id, moment=moment):
-            if _time_out(handoff_id=handoff.handoff_id, moment=moment):
+        overdue = Handoff.objects.open().filter(workspace_id=workspace_id, deadline_at__lt=moment)
+        for handoff in overdue[:AT_ONCE]:
+            if overdue.filter(pk=handoff.pk).update(status=HandoffStatus.EXPIRED, updated_at=moment):
                 record(handoff, "timed_out", None, moment)
                 notices.timed_out(handoff, moment)
     return True

@@ -5,16 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 
 from coordination.routing import Strategy
-from handoffs import verifiers
+from handoffs import sql, verifiers
 from handoffs.models import Dependency, Handoff, can_start, in_quotes
 from handoffs.transitions import record
 from inbox import services as mail
-from nexus.core.database.prepared import Slot, Update
 from nexus.core.operations.caller import HUB_AGENT
 
 RESULT_IN_NOTICE = 2000  # characters of a result that its notice quotes; handoff_get has it whole
-
-_mark_done = Update(lambda: Dependency.objects.filter(depends_on=Slot("handoff_id")), done=True)
 
 
 def notify(
@@ -51,7 +48,7 @@ def offered(handoff: Handoff, moment: datetime) -> list[str]:
 def unblocked(handoff: Handoff, actor: str | None, moment: datetime) -> None:
     """Offer what waited for a completed handoff alone, inside its transaction: writers of a workspace take turns, so of
     two that are completed at the same time the second one sees the first one's end."""
-    if not _mark_done(handoff_id=handoff.handoff_id):
+    if not sql.mark_done(handoff_id=handoff.handoff_id):
         return
     dependents = Dependency.objects.filter(depends_on=handoff).values("handoff_id")
     waiting = Handoff.objects.open().filter(can_start(), pk__in=dependents).exclude(deadline_at__lt=moment)

@@ -16,7 +16,6 @@ from handoffs import lifecycle, notices, progress, selectors
 from handoffs.models import HELD, Dependency, Handoff, in_quotes
 from handoffs.transitions import UNCLAIMED, By, changed_meanwhile, record, work
 from nexus.core.clock import now
-from nexus.core.database.prepared import insert
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError
 
@@ -99,9 +98,9 @@ def reoffer(*, handoff_id: str, agent_id: str | None, operator: str) -> Handoff:
         )
         created = record(handoff, "created", handoff.from_agent_id, moment, of=handoff_id, operator=operator)
         handoff.created_event_id = created.event_id
-        insert(handoff)
+        handoff.save(force_insert=True)
         waits_for = Dependency.objects.filter(handoff=former).order_by("pk").values("depends_on_id", "done")
-        insert(*(Dependency(handoff=handoff, **each) for each in waits_for))
+        Dependency.objects.bulk_create(Dependency(handoff=handoff, **each) for each in waits_for)
         Dependency.objects.filter(depends_on=former).update(depends_on=handoff)
         record(former, "reoffered", None, moment, **{"as": handoff.handoff_id}, operator=operator)
         if not selectors.unfinished(handoff):

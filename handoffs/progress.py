@@ -8,34 +8,15 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from coordination.services import agents, workspaces
-from handoffs import leases, lifecycle, remarks, selectors
+from handoffs import leases, lifecycle, remarks, selectors, sql
 from handoffs.leases import expire
 from handoffs.models import HELD, Handoff
 from handoffs.notices import notify
 from handoffs.transitions import By, changed_meanwhile, find_handoff, record, refresh_plan
 from handoffs.verification import require_text
 from nexus.core.clock import iso, now
-from nexus.core.database.prepared import Slot, Update
 from nexus.core.database.store import write
 from nexus.core.size_limits import within_limit
-
-_move = Update(
-    lambda: Handoff.objects.filter(
-        pk=Slot("handoff_id"),
-        status=Slot("former"),
-        claimed_by=Slot("claimed_by"),
-        claim_epoch=Slot("claim_epoch"),
-        lease_expires_at__gte=Slot("moment"),
-    ),
-    status=Slot("status"),
-    blocked_reason=Slot("blocked_reason"),
-    updated_at=Slot("moment"),
-)
-_lengthen = Update(
-    lambda: Handoff.objects.filter(pk=Slot("handoff_id"), status__in=HELD, lease_expires_at=Slot("read")),
-    lease_expires_at=Slot("until"),
-    updated_at=Slot("moment"),
-)
 
 
 @contextmanager
@@ -115,7 +96,7 @@ def _apply(handoff: Handoff, verb: str, by: By, reason: str | None, moment: date
         return False
     of = {"handoff_id": handoff.handoff_id, "former": former, "claimed_by": by.agent_id, "moment": moment}
     of["claim_epoch"] = handoff.claim_epoch
-    if not _move(**of, status=status, blocked_reason=reason):
+    if not sql.move(**of, status=status, blocked_reason=reason):
         raise changed_meanwhile()
     handoff.status, handoff.blocked_reason = status, reason
     return True
@@ -134,7 +115,8 @@ def extend(handoff_id: str, by: By, seconds: int | None) -> Handoff:
         read = handoff.lease_expires_at
         assert read is not None, "what is held has a lease"
         until = max(read, moment + timedelta(seconds=leases.seconds(seconds, handoff.lease_seconds)))
-        if not _lengthen(handoff_id=handoff.handoff_id, read=read, until=until, moment=moment):
+        unchanged = Handoff.objects.filter(pk=handoff.pk, status__in=HELD, lease_expires_at=read)
+        if not unchanged.update(lease_expires_at=until, updated_at=moment):
             raise changed_meanwhile()
         handoff.lease_expires_at = until
         record(handoff, "extended", by.actor, moment, lease_expires_at=iso(until), **by.event_fields)

@@ -10,7 +10,6 @@ from coordination.errors import check_claim
 from coordination.models import Event
 from handoffs import lifecycle, selectors
 from handoffs.models import LIVE, Handoff, HandoffStatus, Remark, RemarkKind
-from nexus.core.database.prepared import insert
 from nexus.core.operations.errors import NexusError
 
 MOST_LATE = 10  # late results that one handoff keeps
@@ -55,7 +54,7 @@ def add_remark(handoff: Handoff, agent_id: str, kind: RemarkKind, text: str | No
         return Stored.AGAIN
     if kind == RemarkKind.LATE_RESULT and there.count() >= MOST_LATE:
         return Stored.NO
-    insert(Remark(handoff_id=handoff.handoff_id, agent_id=agent_id, kind=kind, text=text, created_at=moment))
+    Remark.objects.create(handoff=handoff, agent_id=agent_id, kind=kind, text=text, created_at=moment)
     return Stored.NEW
 
 

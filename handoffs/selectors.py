@@ -23,7 +23,6 @@ from handoffs.transitions import work
 from inbox.models import Message
 from inbox.receipts import Act
 from nexus.core.clock import iso, now
-from nexus.core.database.prepared import Select, Slot
 from nexus.core.fulltext import fts5_query, tsquery, words_of
 from nexus.core.operations.errors import not_found
 from nexus.core.operations.parameters import Time
@@ -78,14 +77,10 @@ def dependencies(handoff: Handoff) -> list[Handoff]:
     return [row.depends_on for row in rows.defer("depends_on__payload", "depends_on__result")]
 
 
-_left = Select(
-    lambda: Dependency.objects.filter(handoff=Slot("handoff_id"), done=False).order_by("pk").values_list("depends_on")
-)
-
-
 def unfinished(handoff: Handoff) -> list[str]:
     """Return the ids of what a handoff waits for."""
-    return [depends_on for (depends_on,) in _left(handoff_id=handoff.handoff_id)]
+    left = Dependency.objects.filter(handoff=handoff, done=False)
+    return list(left.order_by("pk").values_list("depends_on", flat=True))
 
 
 def count_dependents(handoff_ids: Collection[str]) -> Mapping[str, int]:

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from django.db.models import F, Q
-
 from coordination import selectors as agents_known
 from coordination.errors import check_claim
 from coordination.ids import new_id
@@ -21,7 +19,7 @@ from coordination.routing import Strategy, parse_target
 from coordination.selectors import require_agent
 from coordination.services import agents, retries, tags, workspaces
 from coordination.services.agent_limits import exceeded, limit
-from handoffs import check_runs, checks, leases, lifecycle, notices, progress, remarks, selectors
+from handoffs import check_runs, checks, leases, lifecycle, notices, progress, remarks, selectors, sql
 from handoffs.leases import expire, record_expiries
 from handoffs.lifecycle import HandoffCode, named_agent
 from handoffs.models import (
@@ -31,32 +29,15 @@ from handoffs.models import (
     Handoff,
     HandoffStatus,
     RemarkKind,
-    can_start,
     single_line,
     title_of,
 )
 from handoffs.transitions import By, find_handoff, record, refresh_plan, settle_handoff, work
 from nexus.core.clock import iso, now
-from nexus.core.database.prepared import Slot, Update, insert
+from nexus.core.database.sql import insert
 from nexus.core.database.store import store, write
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 from nexus.core.size_limits import opaque_text
-
-_claim = Update(
-    lambda: Handoff.objects.open().filter(
-        can_start(),
-        Q(deadline_at=None) | Q(deadline_at__gte=Slot("moment")),
-        pk=Slot("handoff_id"),
-        workspace_id=Slot("workspace_id"),
-    ),
-    status=HandoffStatus.CLAIMED,
-    claimed_by=Slot("agent_id"),
-    claimed_at=Slot("moment"),
-    lease_seconds=Slot("lease_seconds"),
-    lease_expires_at=Slot("lease"),
-    claim_epoch=F("claim_epoch") + 1,
-    updated_at=Slot("moment"),
-)
 
 
 class Ended(NamedTuple):
@@ -220,7 +201,7 @@ def claim(*, project_root: str, handoff_id: str, agent_id: str, lease_seconds: i
                 {"handoff_id": handoff_id},
             )
         won = {"handoff_id": handoff_id, "workspace_id": project.workspace_id, "agent_id": agent_id}
-        if not _claim(**won, lease_seconds=seconds, lease=lease, moment=moment):
+        if not sql.claim(**won, lease_seconds=seconds, lease=lease, moment=moment):
             if handoff.status == HandoffStatus.OPEN and (left := selectors.unfinished(handoff)):
                 raise NexusError(
                     HandoffCode.NOT_ELIGIBLE_TO_CLAIM,

@@ -7,36 +7,17 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from django.db.models import Q
-
 from coordination.log.emit import emit
 from coordination.models import Event
 from coordination.services import workspaces
 from coordination.services.workspaces import ProjectDirectory
+from handoffs import sql
 from handoffs.models import STREAM, CheckedWork, Handoff, VerifiedWork
-from nexus.core.database.prepared import Select, Slot, Update
 from nexus.core.operations.caller import HUB_AGENT, OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, not_found
 
 if TYPE_CHECKING:
     from inbox.monitoring import Picture
-
-_by_id = Select(lambda: Handoff.objects.filter(pk=Slot("handoff_id")))
-_task_of = Select(lambda: Handoff.objects.filter(pk=Slot("handoff_id")).values_list("task_key"))
-_end = Update(
-    lambda: Handoff.objects.filter(
-        Q(claimed_by=Slot("claimed_by")) | Q(claimed_by=None),
-        pk=Slot("handoff_id"),
-        status=Slot("former"),
-        claim_epoch=Slot("claim_epoch"),
-    ),
-    status=Slot("status"),
-    result=Slot("result"),
-    rejected_reason=Slot("rejected_reason"),
-    blocked_reason=None,
-    lease_expires_at=None,
-    updated_at=Slot("moment"),
-)
 
 
 class By(NamedTuple):
@@ -85,14 +66,14 @@ def refresh_plan(project: workspaces.ProjectDirectory, handoff_id: str) -> None:
 def _carries_task(handoff_id: str) -> bool:
     """Return whether a handoff carries a task. That never changes after its creation, so the answer is kept. Raises
     NOT_FOUND."""
-    row = _task_of.first(handoff_id=handoff_id)
+    row = Handoff.objects.filter(pk=handoff_id).values_list("task_key").first()
     if row is None:
         raise not_found("handoff", handoff_id)
     return row[0] is not None
 
 
 def find_handoff(workspace_id: str, handoff_id: str) -> Handoff:
-    handoff = _by_id.first(handoff_id=handoff_id)
+    handoff = sql.find.first(handoff_id=handoff_id)
     if handoff is None:
         raise not_found("handoff", handoff_id)
     if handoff.workspace_id != workspace_id:
@@ -110,7 +91,7 @@ def settle_handoff(
 ) -> None:
     """Move a handoff from the state that was checked to one without a lease, inside a transaction. A constraint
     demands that an open one has no claimant. Raises INVALID_TRANSITION where it is not in that state any more."""
-    ended = _end(
+    ended = sql.end(
         handoff_id=handoff.handoff_id,
         former=handoff.status,
         claimed_by=handoff.claimed_by or "",

@@ -14,16 +14,6 @@ from handoffs.models import CheckRun, CheckRunQuerySet, Handoff, HandoffStatus, 
 from handoffs.transitions import By, changed_meanwhile, record, refresh_plan
 from handoffs.verification import WorkKind, require_text
 from nexus.core.clock import iso, now
-from nexus.core.database.prepared import Slot, Update
-
-_reclaim = Update(
-    lambda: Handoff.objects.filter(pk=Slot("handoff_id"), status=HandoffStatus.SUBMITTED),
-    status=HandoffStatus.CLAIMED,
-    lease_expires_at=Slot("until"),
-    claim_epoch=F("claim_epoch") + 1,
-    result=None,
-    updated_at=Slot("moment"),
-)
 
 
 def accept(handoff_id: str, by: By) -> list[str]:
@@ -80,7 +70,9 @@ class HandoffKind(WorkKind[CheckRun, Handoff]):
     def reclaim(self, work: Handoff, by: By, reasons: str, moment: datetime) -> None:
         doer = str(work.claimed_by)
         work.lease_expires_at = moment + timedelta(seconds=leases.seconds(work.lease_seconds))
-        if not _reclaim(handoff_id=work.handoff_id, until=work.lease_expires_at, moment=moment):
+        again = {"status": HandoffStatus.CLAIMED, "claim_epoch": F("claim_epoch") + 1, "result": None}
+        submitted = Handoff.objects.filter(pk=work.pk, status=HandoffStatus.SUBMITTED)
+        if not submitted.update(**again, lease_expires_at=work.lease_expires_at, updated_at=moment):
             raise changed_meanwhile()
         work.claim_epoch += 1
         remarks.add_remark(work, doer, RemarkKind.RESULT, work.result, moment)

@@ -195,7 +195,7 @@ def test_it_renews_no_lease_that_changed_since_it_was_read(
     call("handoff_claim", project_root=project, handoff_id=handoff, agent_id="bob")
     until = Handoff.objects.get(pk=handoff).lease_expires_at
     call("handoff_extend", project_root=project, handoff_id=handoff, agent_id="bob", seconds=3600)
-    monkeypatch.setattr(leases, "_running", lambda **_: [(handoff, 300, until)])
+    monkeypatch.setattr("handoffs.sql.running", lambda **_: [(handoff, 300, until)])
     assert until is not None
 
     leases.renew("bob", until - timedelta(seconds=1))

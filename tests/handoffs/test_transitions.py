@@ -187,5 +187,5 @@ def test_it_asks_once_whether_a_handoff_carries_a_task(on: Call, offer: Offer) -
     on("handoff_claim", handoff, "bob")
     with CaptureQueriesContext(connection) as asked:
         on("handoff_complete", handoff, "bob", result="done")
-    of_handoffs = [query["sql"] for query in asked if 'FROM "handoffs" WHERE "handoffs"."handoff_id" =' in query["sql"]]
+    of_handoffs = [query["sql"] for query in asked if "FROM handoffs h WHERE handoff_id =" in query["sql"]]
     assert len(of_handoffs) == 1, "read as it is inside the transaction, and not before for its task"
