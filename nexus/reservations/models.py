@@ -9,7 +9,6 @@ from django.db.models import Q, Value
 
 from coordination.models import ID_LENGTH, Workspace, not_empty, one_of
 from nexus.core.clock import now
-from nexus.core.database.prepared import Slot
 from nexus.reservations.patterns import EXTENSION_LENGTH, MAX_PATTERN, PLACE_LENGTH
 
 STREAM = "file"  # of the event log
@@ -31,7 +30,7 @@ class ReservationQuerySet(models.QuerySet["Reservation"]):
         """Those whose end is not recorded."""
         return self.filter(released_at=None)
 
-    def running(self, moment: datetime | Slot) -> ReservationQuerySet:
+    def running(self, moment: datetime) -> ReservationQuerySet:
         """Those whose lease has not expired; its last moment still belongs to it."""
         return self.unended().filter(expires_at__gte=moment)
 

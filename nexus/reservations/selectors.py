@@ -15,8 +15,8 @@ from django.db.models import Exists, Min, OuterRef, Q
 from coordination.join_answer import MOST
 from handoffs.models import HELD, CheckedWork, Handoff, HandoffStatus
 from nexus.core.clock import now
-from nexus.core.database.prepared import Select, Slot
 from nexus.core.operations.errors import invalid
+from nexus.reservations import sql
 from nexus.reservations.models import Reservation, ReservationQuerySet
 from nexus.reservations.patterns import PLACE_PARTS, extension, matches, overlap, prefix_key
 
@@ -32,91 +32,20 @@ COMPARING = 500  # callers whose comparisons are remembered
 BEYOND = "g"  # sorts after every hexadecimal digit
 
 
-def held(moment: datetime | Slot) -> ReservationQuerySet:
+def held(moment: datetime) -> ReservationQuerySet:
     """Return the reservations in force: the lease runs, and so does the claim on the handoff that it is for, or the
     holder may get that back. `nexus.reservations.guard.holdings` says the same in SQL."""
     return Reservation.objects.running(moment).filter(Q(handoff_id=None) | kept_for(moment))
 
 
-def kept_for(moment: datetime | Slot) -> Exists:
+def kept_for(moment: datetime) -> Exists:
     """Return the condition that the holder of a reservation has the handoff that it is for, waits for a verdict, or an
     operator released it and nobody else took it: the files are still its own if it gets the handoff back before the
     lease ends."""
     submitted = Q(status=HandoffStatus.SUBMITTED, claimed_by=OuterRef("agent_id"))
     released = Q(status=HandoffStatus.OPEN, released_from=OuterRef("agent_id"))
-    return Exists(Handoff.objects.filter(_has_claim(moment) | submitted | released, pk=OuterRef("handoff_id")))
-
-
-def claimed(moment: datetime | Slot) -> Exists:
-    """Return the condition that the holder of a reservation has the handoff that it is for."""
-    return Exists(Handoff.objects.filter(_has_claim(moment), pk=OuterRef("handoff_id")))
-
-
-def _has_claim(moment: datetime | Slot) -> Q:
-    return Q(status__in=HELD, lease_expires_at__gte=moment, claimed_by=OuterRef("agent_id"))
-
-
-def _above() -> Q:
-    """Return the condition that a key is a prefix of the given one, or equal."""
-    return Q(place__in=[Slot(f"above_{count}") for count in range(PLACE_PARTS + 1)])
-
-
-def _below() -> Q:
-    return Q(place__gt=Slot("place"), place__lt=Slot("end"))
-
-
-def _alike_or_untold() -> Q:
-    """Return the condition that a pattern has the given extension or none: different extensions do not overlap."""
-    return Q(extension__in=[Slot("extension"), ""])
-
-
-# Two queries, above and below: one for both would use no index. By whether the pattern has an extension.
-_held_near = {
-    has_extension: [
-        Select(
-            lambda where=where: (  # type: ignore[misc]
-                held(Slot("moment"))
-                .filter(where, workspace_id=Slot("workspace_id"))
-                .values_list("pk", "pattern", "exclusive", "agent_id")
-            )
-        )
-        for where in (_above() & kind, _below() & kind)
-    ]
-    for has_extension, kind in ((False, Q()), (True, _alike_or_untold()))
-}
-_ended_at, _ended_below = (
-    Select(
-        lambda where=where: (  # type: ignore[misc]
-            Reservation.objects.filter(where, workspace_id=Slot("workspace_id"), released_at__isnull=False)
-            .order_by("-released_at")
-            .values_list("released_at", "pk", "pattern")
-        )
-    )
-    for where in (Q(place=Slot("place")), _below())
-)
-_ended_anywhere = Select(
-    lambda: (
-        Reservation.objects.filter(workspace_id=Slot("workspace_id"), released_at__isnull=False)
-        .order_by("-released_at")
-        .values_list("released_at", "pk", "pattern")
-    )
-)
-_own = Select(lambda: held(Slot("moment")).filter(workspace_id=Slot("workspace_id"), agent_id=Slot("agent_id")))
-_own_keys = Select(
-    lambda: held(Slot("moment")).filter(workspace_id=Slot("workspace_id"), agent_id=Slot("agent_id")).values_list("pk")
-)
-_alike = Select(
-    lambda: held(Slot("moment")).filter(
-        workspace_id=Slot("workspace_id"),
-        place=Slot("place"),
-        agent_id=Slot("agent_id"),
-        pattern=Slot("pattern"),
-        exclusive=Slot("exclusive"),
-    )
-)
-_of_call = Select(
-    lambda: Reservation.objects.filter(agent_id=Slot("agent_id"), client_id=Slot("client_id")).order_by("item")
-)
+    claimed = Q(status__in=HELD, lease_expires_at__gte=moment, claimed_by=OuterRef("agent_id"))
+    return Exists(Handoff.objects.filter(claimed | submitted | released, pk=OuterRef("handoff_id")))
 
 
 class ReservationConflict(NamedTuple):
@@ -127,7 +56,7 @@ class ReservationConflict(NamedTuple):
 
 
 def _around(pattern: str) -> dict[str, str]:
-    """Return the values for the slots of a pattern's key."""
+    """Return the values of statements for a pattern's key."""
     here = prefix_key(pattern)
     above = {f"above_{count}": here[: 8 * count] for count in range(PLACE_PARTS + 1)}
     return {**above, "place": here, "end": here + BEYOND}
@@ -189,8 +118,8 @@ def _near(workspaces: Sequence[str], pattern: str, moment: datetime) -> Iterator
     for workspace_id in workspaces:
         near = (
             row
-            for select in _held_near[bool(kind)]
-            for row in select(workspace_id=workspace_id, moment=moment, extension=kind, **around)
+            for read in sql.near[bool(kind)]
+            for row in read(workspace_id=workspace_id, moment=moment, extension=kind, **around)
         )
         yield from sorted(near)  # ids rise with time
 
@@ -256,20 +185,21 @@ def last(workspace_id: str, pattern: str, compared: Compared) -> Reservation | N
 
     Raises VALIDATION_ERROR where that is too much to compare.
     """
-    around = _around(pattern)
-    if around["place"]:
-        above = {around[f"above_{count}"] for count in range(PLACE_PARTS + 1)}
-        ended = [row for each in above for row in _ended_at(LOOKED_BACK, workspace_id=workspace_id, place=each)]
-        ended += _ended_below(LOOKED_BACK, workspace_id=workspace_id, **around)
+    rows = Reservation.objects.filter(workspace_id=workspace_id, released_at__isnull=False).order_by("-released_at")
+    if here := prefix_key(pattern):
+        above = {here[: 8 * count] for count in range(PLACE_PARTS + 1)}
+        near = [rows.filter(place=each) for each in above]  # one query for all would use no index
+        near.append(rows.filter(place__gt=here, place__lt=here + BEYOND))
     else:
-        ended = _ended_anywhere(LOOKED_BACK, workspace_id=workspace_id)
+        near = [rows]
+    ended = [row for each in near for row in each.values_list("released_at", "pk", "pattern")[:LOOKED_BACK]]
     key = next((key for _, key, other in sorted(ended, reverse=True) if compared.overlap(pattern, other)), None)
     return None if key is None else Reservation.objects.get(pk=key)
 
 
 def own(workspace_id: str, agent_id: str, moment: datetime) -> list[Reservation]:
     """Return an agent's reservations in a workspace, oldest first."""
-    rows = _own(workspace_id=workspace_id, agent_id=agent_id, moment=moment)
+    rows = sql.own(workspace_id=workspace_id, agent_id=agent_id, moment=moment)
     return sorted(rows, key=lambda row: row.pk)
 
 
@@ -330,7 +260,7 @@ def alike(
     *, workspace_id: str, agent_id: str, pattern: str, exclusive: bool, handoff_id: str | None, moment: datetime
 ) -> Reservation | None:
     """Return an agent's reservation of the same pattern with the same mode and handoff."""
-    rows = _alike(
+    rows = sql.alike(
         workspace_id=workspace_id,
         place=prefix_key(pattern),
         agent_id=agent_id,
@@ -341,14 +271,15 @@ def alike(
     return next((row for row in rows if row.handoff_id == handoff_id), None)
 
 
-def holds(workspace_id: str, agent_id: str, moment: datetime, limit: int) -> int:
-    """Count an agent's reservations in a workspace, up to `limit`."""
-    return len(_own_keys(limit, workspace_id=workspace_id, agent_id=agent_id, moment=moment))
+def holds(workspace_id: str, agent_id: str, moment: datetime) -> int:
+    """Count an agent's reservations in a workspace."""
+    [(count,)] = sql.count_own(workspace_id=workspace_id, agent_id=agent_id, moment=moment)
+    return count
 
 
 def made_by_call(agent_id: str, client_id: str) -> list[Reservation]:
     """Return what an earlier call with the same client_id reserved."""
-    return _of_call(agent_id=agent_id, client_id=client_id)
+    return list(Reservation.objects.filter(agent_id=agent_id, client_id=client_id).order_by("item"))
 
 
 def list_reservations(

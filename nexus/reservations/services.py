@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, NotRequired
 
-from django.db.models import Q
 from typing_extensions import TypedDict
 
 from coordination.errors import check_claim
@@ -25,15 +24,15 @@ from coordination.services.workspaces import ProjectDirectory
 from handoffs.models import Handoff
 from inbox import services as mail
 from nexus.core.clock import iso, now
-from nexus.core.database.prepared import Select, Slot, Update, insert
+from nexus.core.database.sql import insert
 from nexus.core.database.store import store, write
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 from nexus.core.operations.parameters import Time
 from nexus.core.size_limits import within_limit
-from nexus.reservations import selectors
+from nexus.reservations import selectors, sql
 from nexus.reservations.config import SECONDS
-from nexus.reservations.models import STREAM, Reservation, ReservationOutcome
+from nexus.reservations.models import STREAM, Reservation, ReservationOutcome, ReservationQuerySet
 from nexus.reservations.paths import patterns_of, shared_by
 from nexus.reservations.patterns import extension, prefix_key
 from nexus.reservations.selectors import ReservationConflict
@@ -293,7 +292,7 @@ def _grant(wish: WantedFiles, patterns: list[str], moment: datetime) -> list[Res
         else:
             prolonged.append(reservation)
         taken.append(reservation)
-    if made and selectors.holds(wish.workspace_id, wish.agent_id, moment, MOST_HELD) + len(made) > MOST_HELD:
+    if made and selectors.holds(wish.workspace_id, wish.agent_id, moment) + len(made) > MOST_HELD:
         raise invalid(
             f"You would hold more than {MOST_HELD} reservations in this project: give up some with files_release, or "
             "reserve a directory above them.",
@@ -351,54 +350,7 @@ def note_waiter(agent_id: str, workspace_ids: Sequence[str], reservation_ids: Se
 
 RECORDED_AT_ONCE = 200  # expired reservations: a call must not pay for a year of them
 
-_lapsed = Select(lambda: Reservation.objects.unended().filter(expires_at__lt=Slot("moment")).order_by("expires_at"))
 RENEWED_UPTO = timedelta(minutes=1)  # after it lapsed, by a transaction that began before
-# It waits for whoever renews one of them, and leaves out what was renewed.
-_lapsed_in = Select(
-    lambda: (
-        Reservation.objects.unended()
-        .filter(workspace_id=Slot("workspace_id"), expires_at__gte=Slot("since"), expires_at__lt=Slot("moment"))
-        .select_for_update()
-        .order_by("pk")
-    )
-)
-_orphaned = Select(
-    lambda: Reservation.objects.unended().filter(~selectors.kept_for(Slot("moment")), handoff_id=Slot("handoff_id"))
-)
-_orphans = Select(
-    lambda: Reservation.objects.running(Slot("moment")).filter(
-        ~selectors.kept_for(Slot("moment")), handoff_id__isnull=False
-    )
-)
-_orphans_in = Select(
-    lambda: Reservation.objects.running(Slot("moment")).filter(
-        ~selectors.kept_for(Slot("moment")), handoff_id__isnull=False, workspace_id=Slot("workspace_id")
-    )
-)
-_lengths = Select(
-    lambda: (
-        Reservation.objects.running(Slot("moment")).filter(agent_id=Slot("agent_id")).values_list("seconds").distinct()
-    )
-)
-_renew = Update(
-    lambda: Reservation.objects.running(Slot("moment")).filter(
-        Q(handoff_id=None) | selectors.claimed(Slot("moment")),  # those of a submitted handoff run out
-        agent_id=Slot("agent_id"),
-        seconds=Slot("seconds"),
-        expires_at__lt=Slot("due"),
-    ),
-    expires_at=Slot("until"),
-)
-_end = Update(
-    lambda: Reservation.objects.unended().filter(pk=Slot("reservation_id")),
-    released_at=Slot("moment"),
-    outcome=Slot("outcome"),
-)
-_prolong = Update(
-    lambda: Reservation.objects.unended().filter(pk=Slot("reservation_id")),
-    expires_at=Slot("until"),
-    seconds=Slot("seconds"),
-)
 
 
 class Released(NamedTuple):
@@ -518,13 +470,19 @@ def record_ends(moment: datetime) -> None:
     """Record the reservations of all projects whose lease expired, oldest first, or whose handoff is no longer claimed
     by the holder. Call it inside a transaction. The handoff may be claimed again, and reservations of others made
     meanwhile stay."""
-    _record_end(_lapsed(RECORDED_AT_ONCE, moment=moment), ReservationOutcome.EXPIRED, None, moment)
-    _record_end(_orphans(moment=moment), ReservationOutcome.SETTLED, None, moment)
+    lapsed = Reservation.objects.unended().filter(expires_at__lt=moment).order_by("expires_at")
+    _record_end(lapsed[:RECORDED_AT_ONCE], ReservationOutcome.EXPIRED, None, moment)
+    _record_end(_orphans(moment), ReservationOutcome.SETTLED, None, moment)
+
+
+def _orphans(moment: datetime) -> ReservationQuerySet:
+    """Return the reservations whose lease runs and whose handoff is no longer claimed by the holder."""
+    return Reservation.objects.running(moment).filter(~selectors.kept_for(moment), handoff_id__isnull=False)
 
 
 def _record_ends_first() -> None:
     """Run `record_ends` before the transaction of an act, alone. A plain read decides first."""
-    if _lapsed.first(moment=now()) is not None:
+    if sql.lapsed(moment=now()):
         with write():
             record_ends(now())
 
@@ -533,28 +491,33 @@ def _record_ends_in(workspace_ids: Sequence[str], moment: datetime) -> None:
     """Record what ended in workspaces just now. Call it inside a transaction that has their names. What is left unended
     cannot be renewed by one that began while its lease ran."""
     for workspace_id in selectors.in_use(workspace_ids):
-        lapsed = _lapsed_in(workspace_id=workspace_id, since=moment - RENEWED_UPTO, moment=moment)
+        since = moment - RENEWED_UPTO
+        if not sql.ended(workspace_id=workspace_id, since=since, moment=moment)[0][0]:
+            continue
+        # It waits for whoever renews one of them, and leaves out what was renewed.
+        rows = Reservation.objects.unended().filter(workspace_id=workspace_id).select_for_update().order_by("pk")
+        lapsed = rows.filter(expires_at__gte=since, expires_at__lt=moment)
         _record_end(lapsed, ReservationOutcome.EXPIRED, None, moment)
-        _record_end(_orphans_in(workspace_id=workspace_id, moment=moment), ReservationOutcome.SETTLED, None, moment)
+        _record_end(_orphans(moment).filter(workspace_id=workspace_id), ReservationOutcome.SETTLED, None, moment)
 
 
 def settle_reservations(handoff_id: str) -> None:
     """Record the reservations that ended with a claim on a handoff; they were not in force before either. Only reads
     where there are none."""
-    orphan = _orphaned.first(handoff_id=handoff_id, moment=now())
+    orphan = sql.orphaned.first(handoff_id=handoff_id, moment=now())
     if orphan is None:
         return
     with write(orphan.workspace_id):  # the handoff's, too
         moment = now()
-        _record_end(_orphaned(handoff_id=handoff_id, moment=moment), ReservationOutcome.SETTLED, None, moment)
+        _record_end(sql.orphaned(handoff_id=handoff_id, moment=moment), ReservationOutcome.SETTLED, None, moment)
 
 
 def renew(agent_id: str, moment: datetime) -> None:
     """Renew an agent's running leases from now on. Call it inside the transaction of the agent's act."""
-    for (seconds,) in _lengths(agent_id=agent_id, moment=moment):
+    for (seconds,) in sql.lengths(agent_id=agent_id, moment=moment):
         until = moment + timedelta(seconds=seconds)
         due = until - timedelta(seconds=seconds) / 10  # a lease that was just renewed is not written again
-        _renew(agent_id=agent_id, moment=moment, seconds=seconds, until=until, due=due)
+        sql.renew(agent_id=agent_id, moment=moment, seconds=seconds, until=until, due=due)
 
 
 def prolong(reservations: Iterable[Reservation], seconds: int | None, moment: datetime) -> None:
@@ -563,7 +526,7 @@ def prolong(reservations: Iterable[Reservation], seconds: int | None, moment: da
     for reservation in extended:
         reservation.seconds = seconds or reservation.seconds
         reservation.expires_at = max(reservation.expires_at, moment + timedelta(seconds=reservation.seconds))
-    _prolong.each({"reservation_id": row.pk, "seconds": row.seconds, "until": row.expires_at} for row in extended)
+    sql.prolong.each({"reservation_id": row.pk, "seconds": row.seconds, "until": row.expires_at} for row in extended)
     for rows in by_holder(extended):
         emit_event("extended", rows[0].agent_id, rows, moment)
 
@@ -596,14 +559,15 @@ def _select(
 
 
 def _record_end(
-    reservations: Sequence[Reservation],
+    ended: Iterable[Reservation],
     outcome: ReservationOutcome,
     actor: str | None,
     moment: datetime,
     **more: str | None,
 ) -> None:
     """Record the end of reservations, with one event for each holder. Call it inside a transaction."""
-    _end.each({"reservation_id": row.pk, "moment": moment, "outcome": outcome} for row in reservations)
+    reservations = list(ended)
+    sql.end.each({"reservation_id": row.pk, "moment": moment, "outcome": outcome.value} for row in reservations)
     for reservation in reservations:
         reservation.released_at, reservation.outcome = moment, outcome
     type = "expired" if outcome == ReservationOutcome.EXPIRED else "released"

@@ -19,15 +19,14 @@ if TYPE_CHECKING:
 BUSY_SECONDS, SERVER_SECONDS = 0.5, 3
 FEW = 400  # keys in one query; for more files, all reservations are read
 # For both databases; `?` is a value.
-HELD = """
-r.released_at IS NULL AND r.exclusive AND r.expires_at >= ? AND (r.handoff_id IS NULL OR EXISTS (
+KEPT = """EXISTS (
     SELECT 1 FROM handoffs h
     WHERE h.handoff_id = r.handoff_id AND (
         h.claimed_by = r.agent_id AND (h.lease_expires_at >= ? OR h.status = 'SUBMITTED')
         OR h.status = 'OPEN' AND h.released_from = r.agent_id
     )
-))
-"""
+)"""
+HELD = f"r.released_at IS NULL AND r.exclusive AND r.expires_at >= ? AND (r.handoff_id IS NULL OR {KEPT})"
 PROJECTS = f"""
 SELECT w.workspace_id, w.root_realpath FROM workspaces w
 WHERE EXISTS (SELECT 1 FROM file_reservations r WHERE r.workspace_id = w.workspace_id AND {HELD})
