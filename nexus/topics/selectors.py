@@ -13,7 +13,7 @@ from django.db.models import Count, Q, QuerySet
 from django.db.models.functions import Coalesce, Left, Length
 
 from nexus.core.clock import now
-from nexus.core.database.prepared import Select, Slot
+from nexus.topics import sql
 from nexus.topics.models import Peer, Topic, TopicMessage, TopicStatus
 from nexus.topics.toolset import no_topic
 
@@ -22,13 +22,10 @@ LONGEST_WINDOW = 36_500 * 86_400  # seconds
 
 def get_topic(topic_id: str) -> Topic:
     """Return a topic. Raises TOPIC_NOT_FOUND."""
-    topic = _topic.first(topic_id=topic_id)
+    topic = sql.topic.first(topic_id=topic_id)
     if topic is None:
         raise no_topic(topic_id)
     return topic
-
-
-_topic = Select(lambda: Topic.objects.filter(pk=Slot("topic_id")))
 
 
 def topic_named(name: str, *, allow_closed: bool = False) -> Topic | None:
@@ -54,10 +51,7 @@ def overview(status: str, *, limit: int) -> list[tuple[Topic, int]]:
 
 def peer(topic_id: str, agent_name: str) -> Peer | None:
     """Return a peer of a topic."""
-    return _peer.first(topic_id=topic_id, agent_name=agent_name)
-
-
-_peer = Select(lambda: Peer.objects.filter(topic_id=Slot("topic_id"), agent_name=Slot("agent_name")))
+    return sql.peer.first(topic_id=topic_id, agent_name=agent_name)
 
 
 def present(topic_id: str, *, window_seconds: int, limit: int) -> list[Peer]:
@@ -69,25 +63,14 @@ def present(topic_id: str, *, window_seconds: int, limit: int) -> list[Peer]:
 def behind(peer: Peer, *, include_self: bool, limit: int) -> list[TopicMessage]:
     """Return the next messages after a peer's cursor, oldest first."""
     if include_self:
-        return _every_message(limit, topic_id=peer.topic_id, after=peer.last_seq)
-    return _others_messages(limit, topic_id=peer.topic_id, after=peer.floor, agent_name=peer.agent_name)
-
-
-_every_message = Select(
-    lambda: TopicMessage.objects.filter(topic_id=Slot("topic_id"), seq__gt=Slot("after")).order_by("seq")
-)
-_others_messages = Select(
-    lambda: (
-        TopicMessage.objects.filter(topic_id=Slot("topic_id"), seq__gt=Slot("after"))
-        .exclude(sender=Slot("agent_name"))
-        .order_by("seq")
-    )
-)
+        return page(peer.topic_id, after=peer.last_seq, limit=limit)
+    here = {"topic_id": peer.topic_id, "agent_name": peer.agent_name}
+    return sql.messages_of_others(**here, after=peer.floor, limit=limit)
 
 
 def page(topic_id: str, *, after: int, limit: int) -> list[TopicMessage]:
     """Return the messages of a topic after a sequence number, oldest first."""
-    return _every_message(limit, topic_id=topic_id, after=after)
+    return sql.messages(topic_id=topic_id, after=after, limit=limit)
 
 
 def newest(topic_id: str, *, limit: int, before: int | None = None) -> list[TopicMessage]:
@@ -96,6 +79,12 @@ def newest(topic_id: str, *, limit: int, before: int | None = None) -> list[Topi
     if before is not None:
         messages = messages.filter(seq__lt=before)
     return list(messages.order_by("-seq")[:limit])[::-1]
+
+
+def count_replies(message: TopicMessage) -> int:
+    """Return how many replies a message has, with the replies to those, and so on."""
+    [(count,)] = sql.count_thread(topic_id=message.topic_id, message_id=message.message_id)
+    return count - 1
 
 
 def taken_names(topic_id: str) -> set[str]:

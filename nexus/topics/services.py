@@ -13,19 +13,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django.db.models import QuerySet
-from django.db.models.expressions import RawSQL
-
 from coordination.ids import new_id
 from coordination.log.emit import emit
 from coordination.models import Agent
 from coordination.services import audit
 from nexus.core.clock import now
-from nexus.core.database.prepared import Select, Slot, Update, insert
+from nexus.core.database.sql import insert
 from nexus.core.database.store import store, write
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import NexusError
-from nexus.topics import naming, selectors
+from nexus.topics import naming, selectors, sql
 from nexus.topics.models import STREAM, Mention, Peer, Topic, TopicMessage, TopicStatus
 from nexus.topics.toolset import TopicCode, argument
 
@@ -79,7 +76,7 @@ def create(*, name: str | None, metadata: dict[str, Any] | None, reuse: bool, ag
             return topic  # another call was faster
         moment, topic_id = now(), new_id("tpc")
         topic = Topic(topic_id=topic_id, name=name or f"topic-{topic_id[-8:]}", metadata=metadata, created_at=moment)
-        insert(topic)
+        topic.save(force_insert=True)
         _emit("topic.created", topic, agent_id, moment)
     return topic
 
@@ -189,16 +186,8 @@ def sync(
             peer.own_through = topic.last_seq
         peer.synced_at = moment
         with store().batch():
-            _keep_cursor(pk=peer.pk, last_seq=peer.last_seq, own_through=peer.own_through, moment=moment)
+            sql.keep_cursor(pk=peer.pk, last_seq=peer.last_seq, own_through=peer.own_through, moment=moment)
     return Synced(peer, sent, received, has_more)
-
-
-_keep_cursor = Update(
-    lambda: Peer.objects.filter(pk=Slot("pk")),
-    last_seq=Slot("last_seq"),
-    own_through=Slot("own_through"),
-    synced_at=Slot("moment"),
-)
 
 
 def reset_cursor(*, topic_id: str, agent_name: str, last_seq: int) -> Peer:
@@ -207,7 +196,7 @@ def reset_cursor(*, topic_id: str, agent_name: str, last_seq: int) -> Peer:
         topic, peer = _peer(topic_id, agent_name)
         _within(topic, "last_seq", last_seq)
         peer.last_seq, peer.own_through, peer.synced_at = last_seq, 0, now()
-        _keep_cursor(pk=peer.pk, last_seq=last_seq, own_through=0, moment=peer.synced_at)
+        sql.keep_cursor(pk=peer.pk, last_seq=last_seq, own_through=0, moment=peer.synced_at)
     return peer
 
 
@@ -247,7 +236,7 @@ def _send(
         sent.append(Posted(original or fresh[-1], duplicate=original is not None))
     if fresh:
         insert(*fresh)
-        _count(topic_id=topic.topic_id, last_seq=topic.last_seq, moment=moment)
+        sql.count(topic_id=topic.topic_id, last_seq=topic.last_seq, moment=moment)
     for message in fresh:
         mentions = _mention(message)
         _emit(
@@ -273,25 +262,16 @@ def _mention(message: TopicMessage) -> list[str]:
     return agents
 
 
-_count = Update(
-    lambda: Topic.objects.filter(pk=Slot("topic_id")), last_seq=Slot("last_seq"), last_message_at=Slot("moment")
-)
-
-
 def _sent_before(topic: Topic, sender: str, key: str, fresh: Sequence[TopicMessage]) -> TopicMessage | None:
     """Return the message that was sent with a key, in this outbox or earlier."""
     here = next((message for message in fresh if message.client_message_id == key), None)
-    return here or _by_key.first(topic_id=topic.topic_id, sender=sender, key=key)
-
-
-_by_key = Select(
-    lambda: TopicMessage.objects.filter(topic_id=Slot("topic_id"), sender=Slot("sender"), client_message_id=Slot("key"))
-)
+    return here or TopicMessage.objects.filter(topic=topic, sender=sender, client_message_id=key).first()
 
 
 def _written(topic: Topic, sender: str, outgoing: Outgoing, item: str, moment: datetime) -> TopicMessage:
     """Return the next message of a topic; it is not stored yet."""
-    if outgoing.reply_to is not None and not _answered.first(topic_id=topic.topic_id, message_id=outgoing.reply_to):
+    answered = outgoing.reply_to
+    if answered is not None and not TopicMessage.objects.filter(topic=topic, message_id=answered).exists():
         raise argument(
             f"{item}.reply_to must be the message_id of a message in this topic; nothing was sent of this outbox."
         )
@@ -308,11 +288,6 @@ def _written(topic: Topic, sender: str, outgoing: Outgoing, item: str, moment: d
         client_message_id=outgoing.client_message_id,
         created_at=moment,
     )
-
-
-_answered = Select(
-    lambda: TopicMessage.objects.filter(topic_id=Slot("topic_id"), message_id=Slot("message_id")).values_list("seq")
-)
 
 
 def _within(topic: Topic, field: str, seq: int) -> None:
@@ -415,7 +390,8 @@ def delete(*, topic_id: str, operator: str) -> ChangeCounts:
     with write():
         topic = selectors.get_topic(topic_id)
         gone = ChangeCounts(1, topic.messages.count(), topic.peers.count())
-        _delete(TopicMessage.objects.filter(topic=topic))
+        Mention.objects.filter(message__topic=topic).delete()
+        sql.delete_all(topic_id=topic_id)
         topic.delete()
         audit.record(
             operator,
@@ -429,28 +405,6 @@ def delete(*, topic_id: str, operator: str) -> ChangeCounts:
     return gone
 
 
-def _delete(messages: QuerySet[TopicMessage]) -> None:
-    Mention.objects.filter(message__in=messages).delete()
-    # delete() would read each message first to delete mentions, which are gone already
-    messages._raw_delete(messages.db)
-
-
-# UNION, not UNION ALL: replies of an imported topic may form a cycle.
-REPLIES = """
-    WITH RECURSIVE gone(message_id) AS (
-        SELECT CAST(%s AS varchar)
-        UNION SELECT m.message_id FROM topic_messages m JOIN gone g ON m.topic_id = %s AND m.reply_to = g.message_id
-    )
-    SELECT message_id FROM gone
-"""
-
-
-def with_replies(message: TopicMessage) -> QuerySet[TopicMessage]:
-    """Return a message, the replies to it, the replies to those, and so on."""
-    ids = RawSQL(REPLIES, [message.message_id, message.topic_id])  # noqa: S611  # a constant, with parameters
-    return TopicMessage.objects.filter(message_id__in=ids)
-
-
 def delete_message(*, message_id: str, operator: str) -> int:
     """Delete a message with the replies to it; return how many. Their sequence numbers are not used again.
 
@@ -460,9 +414,9 @@ def delete_message(*, message_id: str, operator: str) -> int:
         message = TopicMessage.objects.filter(message_id=message_id).first()
         if message is None:
             raise argument(f"There is no message {message_id[:255]!r} in any topic.")
-        gone = with_replies(message)
-        count = gone.count()
-        _delete(gone)
-        about = {"topic_id": message.topic_id, "message_id": message_id, "messages": count}
+        thread = {"topic_id": message.topic_id, "message_id": message_id}
+        sql.delete_mentions(**thread)
+        count = sql.delete_thread(**thread)
+        about = {**thread, "messages": count}
         audit.record(operator, "topic.message_deleted", now(), **about)
     return count

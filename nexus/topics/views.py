@@ -15,7 +15,7 @@ from django.urls import reverse
 
 from nexus.core.clock import now
 from nexus.core.operations.caller import OPERATOR_AGENT
-from nexus.topics import archive, search, selectors, services
+from nexus.topics import archive, search, selectors
 from nexus.topics.forms import CloseForm, NewTopicForm, RenameForm, SayForm, TopicFilters, TopicsFilters
 from nexus.topics.models import Topic, TopicMessage
 from nexus.topics.toolset import TOPICS
@@ -222,7 +222,7 @@ def delete_message(request: HttpRequest, message_id: str) -> HttpResponse:
             count = envelope["data"]["messages"]
             messages.success(request, f"Deleted: {count} message{'' if count == 1 else 's'}.")
         return _to(row.topic_id)
-    count = services.with_replies(row).count() - 1
+    count = selectors.count_replies(row)
     answers = selectors.excerpts(row.topic_id).filter(reply_to=row.message_id).order_by("document")[: selectors.ANSWERS]
     return render(
         request,
