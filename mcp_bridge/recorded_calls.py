@@ -16,10 +16,11 @@ from typing import Any
 
 from django.db import connection
 
+from mcp_bridge import sql
 from mcp_bridge.models import RecordedCall
 from nexus.core.apps import NexusAppConfig, nexus_apps
 from nexus.core.clock import now
-from nexus.core.database.prepared import Select, Slot, Update, insert, unsaved
+from nexus.core.database.sql import insert
 from nexus.core.database.store import commits, in_one_transaction, marked, write
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, ErrorCode, NexusError
@@ -33,15 +34,6 @@ LOST = NexusError(
     Code.DB_ERROR,
     "The hub ended before it answered, and this may have been done. Look whether it was, before you send it again.",
     {"retryable": True, "may_be_done": True},
-)
-
-_find: Select[RecordedCall] = Select(lambda: RecordedCall.objects.filter(slot=Slot("slot")))
-_replace = Update(
-    lambda: RecordedCall.objects.filter(slot=Slot("slot")).exclude(key=Slot("key"), stage__gte=Slot("stage")),
-    key=Slot("key"),
-    stage=Slot("stage"),
-    answer=Slot("answer"),
-    recorded_at=Slot("recorded_at"),
 )
 
 
@@ -114,15 +106,15 @@ class RelayedRequest:
             "answer": self._veiled(stage, answer) if 0 < len(answer) <= LONGEST else None,
             "recorded_at": now(),
         }
-        if _replace(**row):
+        if sql.replace(**row):
             return
         if (before := self._recorded()) is not None:
             raise Repeated(before)
         RecordedCall.objects.filter(recorded_at__lt=now() - KEPT).delete()
-        insert(unsaved(RecordedCall, **row))
+        insert(RecordedCall(**row))
 
     def _recorded(self) -> Outcome | None:
-        row = _find.first(slot=self._slot)
+        row = sql.find.first(slot=self._slot)
         if row is None or row.key != self._key:
             return None
         if row.answer is None:
