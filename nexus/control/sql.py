@@ -21,5 +21,5 @@ def any_of_pool(names: Collection[str]) -> bool:
     """Return whether an agent of the pool has, or had, one of these names."""
     named = ", ".join(["%s"] * len(names))
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT 1 FROM pool_agents WHERE agent_id IN ({named}) LIMIT 1", list(names))  # noqa: S608
+        cursor.execute(f"SELECT 1 FROM pool_agents WHERE agent_id IN ({named}) LIMIT 1", list(names))
         return bool(cursor.fetchall())

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from coordination.log.selectors import newest_event_id
 from coordination.models import Event, Workspace
 from nexus.core.clock import now
 from nexus.core.database import keys
-from nexus.core.database.prepared import Select, Slot
+from nexus.core.database.sql import Read
 from tests.conftest import Call
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -45,31 +44,27 @@ def test_the_row_holds_a_number_and_python_the_text(here: str) -> None:
 
 def test_it_is_asked_for_by_the_text(here: str) -> None:
     workspace = Workspace.objects.get(pk=here)
-    made = Select(lambda: Event.objects.filter(workspace_id=Slot("place"), type="a.note"))
+    made = Read("SELECT {e} FROM events e WHERE workspace_id = %(place)s AND type = 'a.note'", e=Event)
 
     for found in (
         Event.objects.filter(workspace_id=here, type="a.note"),
         Event.objects.filter(workspace__in=Workspace.objects.all(), type="a.note"),
         Event.objects.filter(workspace__root_realpath=workspace.root_realpath, type="a.note"),
         workspace.events.filter(type="a.note"),
-        made(place=here),
+        made(place=keys.number_of(here)),
     ):
         assert [event.workspace_id for event in found] == [here]
     assert not Event.objects.filter(workspace_id="f" * 64).exists()
-    assert not made(place="f" * 64)
 
 
 @pytest.mark.sqlite  # where an event loop reads by itself
 def test_an_event_loop_learns_what_a_number_stands_for(here: str) -> None:
-    of_notes = Select(lambda: Event.objects.filter(type="a.note").values_list("workspace_id"))
-    newest_event_id(workspace_id=here)  # the statement is made in a thread
+    of_notes = Read("SELECT {e.workspace} FROM events e WHERE type = 'a.note'", e=Event)
 
     async def read() -> object:
         return of_notes.first()
 
-    of_notes.first()
-    keys._texts.clear()
-    assert asyncio.run(read()) == (here,)
+    assert asyncio.run(read()) == here
 
 
 def test_an_event_of_no_workspace_and_one_whose_workspace_is_gone_are_read(here: str) -> None:

@@ -27,7 +27,7 @@ from nexus.core.clock import now
 from nexus.core.config import CoreSettings, parse, resolve, without_password
 from nexus.core.database.postgres.connection import Connection, failure, is_busy, is_lost, parameters
 from nexus.core.database.postgres.store import MOST_NAMES, django_settings
-from nexus.core.database.prepared import insert
+from nexus.core.database.sql import insert
 from nexus.core.database.store import commits, in_one_transaction, store, write
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, NexusError

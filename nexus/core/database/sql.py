@@ -167,7 +167,7 @@ def _insertion(model: type[Model]) -> tuple[str, list[tuple[str, Convert | None]
     fields = [field for field in model._meta.concrete_fields if field is not automatic]
     columns = ", ".join(f'"{field.column}"' for field in fields)
     values = ", ".join(f"%({field.attname})s" for field in fields)
-    sql = f'INSERT INTO "{model._meta.db_table}" ({columns}) VALUES ({values})'  # noqa: S608  # names from the code
+    sql = f'INSERT INTO "{model._meta.db_table}" ({columns}) VALUES ({values})'  # names from the code
     written = [(field.attname, _writer(field)) for field in fields]
     if automatic is None:
         return sql, written, None
