@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from django.db.models import Q
 
+from coordination import sql
 from coordination.config import CoordinationSettings
 from coordination.models import Session, SessionStatus
 from nexus.core.harness_events import Activity
@@ -104,7 +105,7 @@ WAITS = {
 
 def why_it_waits(recipients: Collection[str], moment: datetime) -> str | None:
     """Return why what was sent waits for its only recipient; None if that one sees it soon, or nothing is known."""
-    if len(recipients) != 1:
+    if len(recipients) != 1 or not any(sql.tells(agent_id=each) for each in recipients):
         return None
     for agent_id, found in activities(recipients, moment).items():
         if found.state in WAITS:

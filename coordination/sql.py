@@ -6,7 +6,7 @@ from collections.abc import Collection
 from functools import cache
 from typing import Any
 
-from coordination.models import Agent, Event
+from coordination.models import Agent, Event, Session
 from nexus.core.database.sql import Read, Write
 
 _AGENT = "FROM agents a WHERE agent_id = %(agent_id)s AND deleted_at IS NULL"
@@ -27,6 +27,17 @@ presence: Read[tuple[str, bool]] = Read("""
     SELECT agent_id, max(last_heartbeat_at) >= %(horizon)s FROM sessions
     WHERE workspace_id = %(workspace_id)s AND status = 'active' GROUP BY agent_id ORDER BY agent_id
 """)
+session: Read[Session] = Read("SELECT {s} FROM sessions s WHERE session_id = %(session_id)s", s=Session)
+silent_in: Read[Session] = Read(
+    """
+    SELECT {s} FROM sessions s WHERE workspace_id = %(workspace_id)s AND status = 'active'
+        AND last_heartbeat_at < %(horizon)s
+    ORDER BY last_heartbeat_at LIMIT %(limit)s
+    """,
+    s=Session,
+)
+# Whether the client of an agent tells what it does.
+tells: Read[tuple[int]] = Read("SELECT 1 FROM sessions WHERE agent_id = %(agent_id)s AND activity IS NOT NULL LIMIT 1")
 beat = Write(
     "UPDATE sessions SET last_heartbeat_at = %(moment)s WHERE session_id = %(session_id)s AND status = 'active'"
 )

@@ -8,6 +8,7 @@ from handoffs.models import Handoff
 from nexus.core.database.sql import Read, Write
 
 find: Read[Handoff] = Read("SELECT {h} FROM handoffs h WHERE handoff_id = %(handoff_id)s", h=Handoff)
+task_of: Read[tuple[str | None]] = Read("SELECT task_key FROM handoffs WHERE handoff_id = %(handoff_id)s")
 
 # Whether a lease or a deadline in a workspace has passed.
 due: Read[tuple[int]] = Read("""

@@ -66,7 +66,7 @@ def refresh_plan(project: workspaces.ProjectDirectory, handoff_id: str) -> None:
 def _carries_task(handoff_id: str) -> bool:
     """Return whether a handoff carries a task. That never changes after its creation, so the answer is kept. Raises
     NOT_FOUND."""
-    row = Handoff.objects.filter(pk=handoff_id).values_list("task_key").first()
+    row = sql.task_of.first(handoff_id=handoff_id)
     if row is None:
         raise not_found("handoff", handoff_id)
     return row[0] is not None

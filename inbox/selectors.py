@@ -21,7 +21,7 @@ from nexus.core.size_limits import fitting
 
 def claimable(agent_id: str, limit: int, moment: datetime) -> list[Delivery]:
     """Return the oldest deliveries that a pull may claim, with their messages; fewer where these are large."""
-    rows = sql.unread(agent_id=agent_id, limit=limit) + sql.lapsed(agent_id=agent_id, limit=limit, moment=moment)
+    rows = sql.claimable(agent_id=agent_id, limit=limit, moment=moment)
     for delivery, message, workspace in rows:
         delivery.message, message.workspace = message, workspace
     return _oldest([delivery for delivery, _, _ in rows], limit)

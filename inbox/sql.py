@@ -6,16 +6,23 @@ from coordination.models import Workspace
 from inbox.models import Delivery, Message
 from nexus.core.database.sql import Read, Write
 
-_HEAD = """
-    SELECT {d}, {m}, {w} FROM message_deliveries d
-    JOIN messages m ON m.message_id = d.message_id JOIN workspaces w ON w.number = m.workspace_id
-    WHERE d.recipient_agent_id = %(agent_id)s AND d.status = STATUS ORDER BY d.delivery_id LIMIT %(limit)s
-"""
-# The oldest deliveries of one status in one inbox, along its index, with the messages.
-unread: Read[tuple[Delivery, Message, Workspace]]
-unread = Read(_HEAD.replace("STATUS", "'unread'"), d=Delivery, m=Message, w=Workspace)
-lapsed: Read[tuple[Delivery, Message, Workspace]] = Read(
-    _HEAD.replace("STATUS", "'delivered' AND d.lease_expires_at < %(moment)s"), d=Delivery, m=Message, w=Workspace
+
+def _head(status: str) -> str:
+    return f"""
+        SELECT * FROM (
+            SELECT {{d}}, {{m}}, {{w}} FROM message_deliveries d
+            JOIN messages m ON m.message_id = d.message_id JOIN workspaces w ON w.number = m.workspace_id
+            WHERE d.recipient_agent_id = %(agent_id)s AND d.status = {status} ORDER BY d.delivery_id LIMIT %(limit)s
+        ) head
+    """
+
+
+# The oldest deliveries that are unread, and those whose lease has lapsed, each along its index, with their messages.
+claimable: Read[tuple[Delivery, Message, Workspace]] = Read(
+    " UNION ALL ".join(map(_head, ("'unread'", "'delivered' AND d.lease_expires_at < %(moment)s"))),
+    d=Delivery,
+    m=Message,
+    w=Workspace,
 )
 
 _OF = "(SELECT count(*) FROM message_deliveries WHERE recipient_agent_id = %(agent_id)s AND status = "

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models import Exists, OuterRef, Q
 
 from coordination import sql
 from coordination.config import CoordinationSettings
@@ -132,11 +132,12 @@ def close(*, session_id: str, workspace_id: str | None, bound_to: str | None, op
 
 def reap_everywhere() -> None:
     """Close dead sessions of every workspace, at most REAPED_AT_ONCE a call. The reaper calls it."""
-    if not _dead(now()).exists():
+    dead = Session.objects.filter(status=SessionStatus.ACTIVE, last_heartbeat_at__lt=_horizon(now()))
+    if not dead.exists():
         return
     with write():
         moment = now()
-        for session in _dead(moment)[:REAPED_AT_ONCE]:
+        for session in dead.order_by("last_heartbeat_at")[:REAPED_AT_ONCE]:
             end(session, "stale", moment)
 
 
@@ -172,7 +173,7 @@ def check_credentials(*, agent_id: str, session_id: str | None, secret: str | No
 
 
 def _find(session_id: str, workspace_id: str | None, bound_to: str | None) -> Session:
-    session = Session.objects.filter(pk=session_id).first()
+    session = sql.session.first(session_id=session_id)
     if session is None:
         raise not_found("session", session_id)
     if workspace_id is not None and session.workspace_id != workspace_id:
@@ -189,16 +190,14 @@ def end(session: Session, reason: str, moment: datetime, operator: str | None = 
     _emit(session, "session.closed", moment, reason=reason, **({"operator": operator} if operator else {}))
 
 
-def _dead(moment: datetime) -> QuerySet[Session]:
-    """Return the open sessions without a heartbeat for session_reap_seconds, oldest heartbeat first."""
-    horizon = moment - timedelta(seconds=CoordinationSettings.current().session_reap_seconds)
-    rows = Session.objects.filter(status=SessionStatus.ACTIVE, last_heartbeat_at__lt=horizon)
-    return rows.order_by("last_heartbeat_at")
+def _horizon(moment: datetime) -> datetime:
+    """Return the time since which a session that is not dead had a heartbeat."""
+    return moment - timedelta(seconds=CoordinationSettings.current().session_reap_seconds)
 
 
 def _reap(workspace_id: str, moment: datetime) -> None:
     """Close the workspace's dead sessions as part of another write, which has the workspace's name."""
-    for session in _dead(moment).filter(workspace_id=workspace_id)[:REAPED_AT_ONCE]:
+    for session in sql.silent_in(workspace_id=workspace_id, horizon=_horizon(moment), limit=REAPED_AT_ONCE):
         end(session, "stale", moment)
 
 

@@ -13,7 +13,7 @@ from django.db.models import Model
 from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import NexusError
 
-Insertion = tuple[str, Any, str]  # a statement, its parameters, and the attribute of the key it returns
+Insertion = tuple[str, Sequence[Any], str]  # a statement, its parameters, and the attribute of the key it returns
 DISK_LOW = 0.95  # used share of the disk from which on an operator should know
 
 
@@ -77,8 +77,8 @@ class Store(Protocol):
     def moment(self, value: datetime) -> Any:
         """Return the parameter of a statement for a time."""
 
-    def look(self, sql: str, values: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
-        """Return the rows of a read that is small enough to run on an event loop; `?` or `:name` stands for a value.
+    def look(self, sql: str, values: Sequence[Any]) -> list[Any]:
+        """Return the rows of a read that is small enough to run on an event loop; `?` stands for a value.
 
         Raises SynchronousOnlyOperation if only a thread may run it, or if it takes long.
         """

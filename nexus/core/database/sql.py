@@ -10,7 +10,8 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
+from itertools import accumulate
 from string import Formatter
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -37,13 +38,23 @@ class Statement:
     @cached_property
     def sql(self) -> str:
         """The text for Django's cursor."""
-        text = "".join(before + "{}" * (name is not None) for before, name, _, _ in Formatter().parse(self._text))
-        return text.format(*(part.columns for part in self._parts))
+        parsed = Formatter().parse(self._text)
+        text = "".join(before + (self._parts[name].columns if name else "") for before, name, _, _ in parsed)
+        return PARAMETER.sub("%s", text)
 
     @cached_property
-    def _parts(self) -> list[_Part]:
-        named = [name.partition(".") for _, name, _, _ in Formatter().parse(self._text) if name is not None]
-        return [_part(alias, self._models[alias], column) for alias, _, column in named]
+    def names(self) -> list[str]:
+        """The name of each value, in their order."""
+        return PARAMETER.findall(self._text)
+
+    def _bound(self, values: Mapping[str, Any]) -> list[Any]:
+        moment, bound = store().moment, [values[name] for name in self.names]
+        return [moment(value) if isinstance(value, datetime) else value for value in bound]
+
+    @cached_property
+    def _parts(self) -> dict[str, _Part]:
+        named = {name: name.partition(".") for _, name, _, _ in Formatter().parse(self._text) if name}
+        return {name: _part(alias, self._models[alias], column) for name, (alias, _, column) in named.items()}
 
 
 class Read(Statement, Generic[Row]):
@@ -57,12 +68,12 @@ class Read(Statement, Generic[Row]):
     def __call__(self, **values: Any) -> list[Row]:
         """Return all rows."""
         if is_on_loop():
-            rows = store().look(self._of_driver, _bound(values))
+            rows = store().look(self._of_driver, self._bound(values))
         else:
             with connection.cursor() as cursor:
-                cursor.execute(self.sql, _bound(values))
+                cursor.execute(self.sql, self._bound(values))
                 rows = cursor.fetchall()
-        return list(map(self._made, rows)) if self._parts else rows
+        return list(map(self._make, rows)) if self._parts else rows
 
     def first(self, **values: Any) -> Row | None:
         """Return the first row, or None."""
@@ -71,16 +82,16 @@ class Read(Statement, Generic[Row]):
 
     @cached_property
     def _of_driver(self) -> str:
-        return PARAMETER.sub(r":\1", self.sql)  # as the driver of SQLite takes it
+        return self.sql.replace("%s", "?")  # as the driver of SQLite takes it
 
-    def _made(self, row: Sequence[Any]) -> Any:
-        if len(self._parts) == 1:
-            return self._parts[0].make(row)
-        made, start = [], 0
-        for part in self._parts:
-            made.append(part.make(row[start : start + part.width]))
-            start += part.width
-        return tuple(made)
+    @cached_property
+    def _make(self) -> Callable[[Sequence[Any]], Any]:
+        parts = list(self._parts.values())
+        if len(parts) == 1:
+            return parts[0].make
+        ends = list(accumulate(part.width for part in parts))
+        cuts = [(part.make, slice(end - part.width, end)) for part, end in zip(parts, ends, strict=True)]
+        return lambda row: tuple(make(row[cut]) for make, cut in cuts)
 
 
 class Write(Statement):
@@ -92,7 +103,7 @@ class Write(Statement):
 
     def each(self, bindings: Iterable[Mapping[str, Any]]) -> int:
         """Run it with several sets of values; return the number of changed rows in all."""
-        return _run(self.sql, [_bound(values) for values in bindings])
+        return _run(self.sql, [self._bound(values) for values in bindings])
 
 
 def insert(*rows: Model) -> None:
@@ -166,20 +177,19 @@ def _insertion(model: type[Model]) -> tuple[str, list[tuple[str, Convert | None]
     automatic = model._meta.auto_field
     fields = [field for field in model._meta.concrete_fields if field is not automatic]
     columns = ", ".join(f'"{field.column}"' for field in fields)
-    values = ", ".join(f"%({field.attname})s" for field in fields)
-    sql = f'INSERT INTO "{model._meta.db_table}" ({columns}) VALUES ({values})'  # names from the code
+    sql = f'INSERT INTO "{model._meta.db_table}" ({columns}) VALUES ({", ".join(["%s"] * len(fields))})'
     written = [(field.attname, _writer(field)) for field in fields]
     if automatic is None:
         return sql, written, None
     return f'{sql} RETURNING "{automatic.column}"', written, automatic.attname
 
 
-def _values(row: Model, fields: list[tuple[str, Convert | None]]) -> dict[str, Any]:
+def _values(row: Model, fields: list[tuple[str, Convert | None]]) -> list[Any]:
     given = vars(row)
-    return {name: given[name] if convert is None else convert(given[name]) for name, convert in fields}
+    return [given[name] if convert is None else convert(given[name]) for name, convert in fields]
 
 
-def _run(sql: str, bound: Sequence[Any]) -> int:
+def _run(sql: str, bound: Sequence[list[Any]]) -> int:
     """Run a statement with each of several sets of values, all sent together where the server is far."""
     if not bound:
         return 0
@@ -191,11 +201,6 @@ def _run(sql: str, bound: Sequence[Any]) -> int:
         return int(cursor.rowcount)
 
 
-def _bound(values: Mapping[str, Any]) -> dict[str, Any]:
-    moment = store().moment
-    return {name: moment(value) if isinstance(value, datetime) else value for name, value in values.items()}
-
-
 def _writer(field: Any) -> Convert | None:
     """Return the function that turns a field's value into a parameter; None if the driver takes it unchanged."""
     if isinstance(field, ForeignKey):
@@ -204,7 +209,7 @@ def _writer(field: Any) -> Convert | None:
         return lambda value: None if value is None else store().moment(value)
     if isinstance(field, CharField | TextField | IntegerField):
         return None
-    return lambda value: field.get_db_prep_save(value, connection)
+    return lambda value: None if value is None else field.get_db_prep_save(value, connection)
 
 
 def _reader(field: Field[Any, Any]) -> Convert | None:
@@ -216,7 +221,7 @@ def _reader(field: Field[Any, Any]) -> Convert | None:
     if isinstance(field, BooleanField):
         return lambda value: None if value is None else bool(value)
     read = getattr(field, "from_db_value", None)
-    return None if read is None else partial(read, expression=None, connection=connection)
+    return None if read is None else lambda value: None if value is None else read(value, None, connection)
 
 
 def _as_moment(value: datetime | str | None) -> datetime | None:

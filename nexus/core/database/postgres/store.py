@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import Any, NoReturn, cast
@@ -52,7 +52,7 @@ def moment(value: datetime) -> datetime:
     return value
 
 
-def look(sql: str, values: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
+def look(sql: str, values: Sequence[Any]) -> list[Any]:
     """Raise SynchronousOnlyOperation: the server is on the network, so no read is short enough for an event loop."""
     raise SynchronousOnlyOperation("the store is on a server")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from sqlite3 import connect  # not our own: what that turns into an error of the driver costs as much as the read
 from typing import Any
@@ -30,7 +30,7 @@ class _Kept(threading.local):
 _kept = _Kept()
 
 
-def look(sql: str, values: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
+def look(sql: str, values: Sequence[Any]) -> list[Any]:
     """Return the rows of a short read: what any process has committed.
 
     It never waits, because a reader of a write-ahead log does not have to. Raises SynchronousOnlyOperation if it
