@@ -97,12 +97,9 @@ class Store(Protocol):
         Unless it is `numbered`, the key may be set only at the commit. False where the caller inserts it."""
 
     def batch(self) -> AbstractContextManager[None]:
-        """Send the prepared inserts and updates of the block together where the server is far, as soon as an answer is
-        needed, or with the commit. The error of one may come with a later one, and no update in the block tells how
+        """Send the named SQL of the block that writes together where the server is far, as soon as an answer is needed,
+        or with the commit. The error of one may come with a later one, and no update in the block tells how
         many rows it changed."""
-
-    def settle(self) -> None:
-        """Send what a finished batch has not sent yet."""
 
     def snapshot(self) -> AbstractContextManager[None]:
         """Let every read in the block see the same committed state, without a lock that a writer would wait for."""

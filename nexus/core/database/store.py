@@ -111,8 +111,7 @@ class unless_busy(AbstractContextManager[None, bool]):
 def instead(config: CoreSettings) -> Iterator[None]:
     """Use the store that `config` names within the block; for a command, alone in its process, that has two stores.
 
-    The former connection stays as it is, its transaction too. Statements of `nexus.core.database.prepared` belong
-    to the former store: do not use them inside.
+    The former connection stays as it is, its transaction too.
     """
     former, in_force = connections[DEFAULT_DB_ALIAS], settings.NEXUS
     connections.settings[OTHER] = connections.configure_settings(

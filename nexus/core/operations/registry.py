@@ -77,7 +77,7 @@ class Operation(Generic[P]):
     destructive: bool = False
     # Whether a call takes longer than other writers or readers may wait: it runs beside their queues.
     slow: Callable[[P], bool] = lambda params: False
-    quick: bool = False  # it only looks along indexes, by prepared reads: an event loop makes the call itself
+    quick: bool = False  # it only looks along indexes, by named SQL: an event loop makes the call itself
     # It uses nothing outside the store but the path of its project: one that was resolved in the last second will do.
     recent_place: bool = False
     takes_minutes: bool = False  # a slow call that may: it waits for another program, or rewrites the store

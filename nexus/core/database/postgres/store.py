@@ -173,11 +173,6 @@ def batch() -> AbstractContextManager[None]:
     return _connection().batch()
 
 
-def settle() -> None:
-    """Send what finished batches left to the next statement."""
-    _connection().settle()
-
-
 def append(row: Model, statement: Callable[[], Insertion], *, numbered: bool) -> bool:
     """Insert a row of the log with the commit, unless this writer is alone, and notify listeners then.
 

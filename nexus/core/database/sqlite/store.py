@@ -57,10 +57,6 @@ WRITERS = 1  # as SQLite has
 batch = contextlib.nullcontext  # the file is near: nothing is saved by sending statements together
 
 
-def settle() -> None:
-    """Do nothing: every statement is executed at once."""
-
-
 def moment(value: datetime) -> str:
     """Return a time as Django stores it: as text, in UTC, without the zone."""
     return str(value.astimezone(UTC).replace(tzinfo=None))

@@ -16,6 +16,7 @@ from django.db.models import Model
 from django.db.utils import DatabaseErrorWrapper
 from django.utils.functional import cached_property
 from psycopg import OperationalError
+from psycopg.pq import TransactionStatus
 from psycopg_pool import ConnectionPool
 
 from nexus.core.database.base import Insertion
@@ -60,7 +61,8 @@ class DatabaseWrapper(base.DatabaseWrapper):
         self.beside: frozenset[int] | None = None  # locks of the running transaction, if others run beside it
         self.notification: tuple[str, list[Any]] | None = None  # a statement that goes with COMMIT
         self.rows: list[tuple[Model, Insertion]] = []  # that are inserted with COMMIT
-        self._before: dict[str, tuple[int, frozenset[int] | None]] = {}  # how many rows, and which locks, by savepoint
+        # How many rows, and which locks, by savepoint.
+        self._before: dict[str | None, tuple[int, frozenset[int] | None]] = {}
         self._pipeline: AbstractContextManager[psycopg.Pipeline] | None = None
         self._batches = 0  # that are being filled
 
@@ -102,8 +104,14 @@ class DatabaseWrapper(base.DatabaseWrapper):
                 pipeline.__enter__()
                 self._pipeline = pipeline
 
-    def _start_transaction_under_autocommit(self) -> None:
-        """Let BEGIN wait for the first statement: psycopg, which begins transactions else, waits for its answer."""
+    def set_autocommit(self, autocommit: bool, force_begin_transaction_with_broken_autocommit: bool = False) -> None:
+        """Begin or end a transaction. BEGIN waits for the first statement: psycopg, which begins transactions else,
+        waits for its answer."""
+        if autocommit or not force_begin_transaction_with_broken_autocommit:
+            super().set_autocommit(autocommit, force_begin_transaction_with_broken_autocommit)
+            return
+        self.validate_no_atomic_block()
+        self.close_if_health_check_failed()
         try:
             self._open()
             with self.wrap_database_errors:
@@ -111,6 +119,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         except DatabaseError:
             self.close()  # it ended while nobody used it: the next transaction gets another
             raise
+        self.autocommit = False
 
     def settle(self) -> None:
         """Send what earlier batches left, and raise the error of the first statement that failed."""
@@ -126,30 +135,40 @@ class DatabaseWrapper(base.DatabaseWrapper):
         self.settle()
         _number(sent)
 
-    def _cursor(self, name: str | None = None) -> Any:
+    def cursor(self) -> Any:
         self.settle()
-        return super()._cursor(name)  # type: ignore[misc]  # the stubs leave it out
+        return super().cursor()
 
-    def _savepoint(self, sid: str) -> None:
-        super()._savepoint(sid)  # type: ignore[misc]  # the stubs leave it out
+    def chunked_cursor(self) -> Any:
+        self.settle()
+        return super().chunked_cursor()
+
+    def savepoint(self) -> str | None:
+        sid = super().savepoint()
         self._before[sid] = len(self.rows), self.beside
+        return sid
 
-    def _savepoint_rollback(self, sid: str) -> None:
-        super()._savepoint_rollback(sid)  # type: ignore[misc]  # the stubs leave it out
+    def savepoint_rollback(self, sid: str) -> None:
+        with suppress(DatabaseError):  # it is what is rolled back
+            self.settle()
+        super().savepoint_rollback(sid)
         rows, self.beside = self._before[sid]  # the server has released the locks that came after it
         del self.rows[rows:]
 
-    def _commit(self) -> None:
-        if self.connection is None or not (self.rows or self.notification or self._pipeline):
-            super()._commit()  # type: ignore[misc]  # the stubs leave it out
-            self._forget()
-            return
-        with self.batch(), self.wrap_database_errors:
-            sent = self._send_rows()
-            if self.notification:
-                self.connection.execute(*self.notification)
-            self.connection.execute("COMMIT")
-        self.settle()
+    def commit(self) -> None:
+        sent: list[tuple[Model, str, Any]] = []
+        if self.connection is not None and (self.rows or self.notification or self._pipeline):
+            if self.connection.info.transaction_status == TransactionStatus.IDLE:
+                self.settle()  # BEGIN alone: psycopg commits what it knows to have begun
+            with self.batch():
+                with self.wrap_database_errors:
+                    sent = self._send_rows()
+                    if self.notification:
+                        self.connection.execute(*self.notification)
+                super().commit()
+            self.settle()
+        else:
+            super().commit()
         _number(sent)
         self._forget()
 
@@ -170,19 +189,19 @@ class DatabaseWrapper(base.DatabaseWrapper):
             return False
         return bool(super().is_usable())
 
-    def _rollback(self) -> None:
+    def rollback(self) -> None:
         with suppress(DatabaseError):  # it is what is rolled back
             self.settle()
         self._forget()
-        super()._rollback()  # type: ignore[misc]  # the stubs leave it out
+        super().rollback()
 
-    def _close(self) -> None:
+    def close(self) -> None:
         with suppress(DatabaseError):
             self.settle()
         self._forget()
         if self.pool and self.connection is not None and self.connection.broken:
             self.pool.drain()  # what ended this one has probably ended all
-        super()._close()  # type: ignore[misc]  # the stubs leave it out
+        super().close()
 
     def _forget(self) -> None:
         self.beside = self.notification = None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from django.db.backends.sqlite3 import base, operations
+from django.db.backends.sqlite3 import base
 
 from nexus.core.database import store_file
 from nexus.core.sqlite import decoding
@@ -32,18 +31,7 @@ def _converted(query: str) -> str:
     return base.FORMAT_QMARK_REGEX.sub("?", query).replace("%%", "%")
 
 
-class DatabaseOperations(operations.DatabaseOperations):
-    """Operations that convert times to text without time zones: all of ours are in UTC."""
-
-    def adapt_datetimefield_value(self, value: Any) -> Any:
-        if isinstance(value, datetime) and value.tzinfo is UTC and self.connection.timezone is UTC:
-            return str(value.replace(tzinfo=None))
-        return super().adapt_datetimefield_value(value)
-
-
 class DatabaseWrapper(base.DatabaseWrapper):
-    ops_class = DatabaseOperations
-
     def get_new_connection(self, conn_params: Any) -> Any:
         with store_file.opening(), decoding():
             return super().get_new_connection(conn_params)

@@ -1,0 +1,88 @@
+"""What a hot operation costs the store: numbers that depend on no machine. One more needs a reason."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import time_machine
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from coordination.toolset import run
+from nexus.core.database.store import commits
+from nexus.core.operations import dispatch
+from nexus.reservations.toolset import FILES
+from tests.conftest import LOCAL
+
+pytestmark = [pytest.mark.usefixtures("committed", "counted_alone"), pytest.mark.sqlite]
+
+DIRECT = {"strategy": "direct", "agent_id": "bob"}
+COSTS = {  # of each call: statements in and before its transactions, and commits
+    "agent_register": (5, 1),
+    "session_heartbeat": (5, 1),
+    "message_create": (7, 1),
+    "message_create to all": (7, 1),
+    "inbox_pull": (4, 1),
+    "inbox_ack": (2, 1),
+    "inbox_pull of nothing": (3, 0),
+    "inbox_count": (1, 0),
+    "event_get": (4, 0),
+    "event_wait": (4, 0),
+    "handoff_create": (10, 1),
+    "handoff_claim": (8, 1),
+    "handoff_start": (6, 1),
+    "handoff_complete": (10, 1),
+    "files_reserve": (12, 1),
+    "files_release": (6, 1),
+}
+
+
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    """Call an operation of either toolset and get its data."""
+    if name.startswith("files_"):
+        return dict(dispatch.run(FILES, LOCAL, name, arguments))
+    envelope = run(LOCAL, name, arguments)
+    assert envelope["ok"], envelope
+    return dict(envelope["data"])
+
+
+@time_machine.travel(datetime(2026, 3, 1, 12, tzinfo=UTC), tick=False)
+def test_a_hot_call_costs_what_it_did(project: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coordination.services.agents.RENEW_EVERY", timedelta(days=1))  # those of before do
+    here = {"project_root": project}
+    for agent_id in ("ana", "bob"):
+        call("agent_register", agent_id=agent_id)
+    workspace_id = call("workspace_resolve", **here)["workspace_id"]
+    sessions = [call("session_open", agent_id=name, workspace_id=workspace_id) for name in ("ana", "bob")]
+    found: dict[str, tuple[int, int]] = {}
+
+    def cost(name: str, of: str = "", /, **arguments: Any) -> dict[str, Any]:
+        before = commits()
+        with CaptureQueriesContext(connection) as seen:
+            data = call(name, **arguments)
+        statements = [each["sql"] for each in seen if each["sql"].split()[0] not in ("BEGIN", "COMMIT")]
+        found[f"{name} {of}".strip()] = len(statements), commits() - before
+        return data
+
+    cost("agent_register", agent_id="ana", role="planner")
+    cost("session_heartbeat", session_id=sessions[0]["session_id"])
+    mail = {**here, "from_agent_id": "ana", "subject": "s", "body": "b"}
+    cost("message_create", **mail, target=DIRECT)
+    cost("message_create", "to all", **mail)
+    messages = cost("inbox_pull", agent_id="bob")["messages"]
+    cost("inbox_ack", agent_id="bob", message_ids=[each["message_id"] for each in messages])
+    cost("inbox_pull", "of nothing", agent_id="bob")
+    cost("inbox_count", agent_id="bob")
+    cursor = cost("event_get", **here, agent_id="bob", stream="workspace", cursor=0)["next_cursor"]
+    cost("event_wait", **here, agent_id="bob", stream="workspace", cursor=cursor - 1, timeout_seconds=0)
+    offer = {**here, "from_agent_id": "ana", "target": DIRECT, "visibility": "public", "payload": "x"}
+    by_bob = {**here, "agent_id": "bob", "handoff_id": cost("handoff_create", **offer)["handoff_id"]}
+    cost("handoff_claim", **by_bob)
+    cost("handoff_start", **by_bob)
+    cost("handoff_complete", **by_bob, result="done")
+    files = {**here, "agent_id": "ana", "paths": ["src/a.py"]}
+    cost("files_reserve", **files)
+    cost("files_release", **files)
+    assert found == COSTS
