@@ -102,13 +102,6 @@ def test_it_inserts_what_the_orm_inserts(agents: None, call: Call, project: str)
         assert len(cursor.fetchall()) == 1, "as the database holds it, too"
 
 
-def test_a_row_knows_that_it_is_stored(agents: None) -> None:
-    insert(agent := Agent(agent_id="ana", role="planner", created_at=now(), updated_at=now()))
-    agent.role = "builder"
-    agent.save()
-    assert Agent.objects.get(pk="ana").role == "builder"
-
-
 def test_a_batch_gives_each_row_its_key_and_says_what_failed(agents: None) -> None:
     def event(kind: str) -> Event:
         return Event(stream="agent", type=kind, payload={}, visibility="public", created_at=now())

@@ -6,8 +6,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 
 from coordination.models import Event
 from handoffs.models import Handoff
@@ -179,13 +177,3 @@ class TestTheOrderOfRefusals:
         assert refused(verb, **large | {"project_root": project, "extra": 1})["code"] == "VALIDATION_ERROR"
         assert refused(verb, **large | {"project_root": project})["code"] == "CONTENT_TOO_LARGE"
         assert refused(verb, **large | {"project_root": project, text: "é" * 32_768})["code"] == "NOT_FOUND"
-
-
-@pytest.mark.usefixtures("counted_alone")
-def test_it_asks_once_whether_a_handoff_carries_a_task(on: Call, offer: Offer) -> None:
-    handoff = offer()
-    on("handoff_claim", handoff, "bob")
-    with CaptureQueriesContext(connection) as asked:
-        on("handoff_complete", handoff, "bob", result="done")
-    of_handoffs = [query["sql"] for query in asked if "FROM handoffs h WHERE handoff_id =" in query["sql"]]
-    assert len(of_handoffs) == 1, "read as it is inside the transaction, and not before for its task"

@@ -1,4 +1,4 @@
-"""Django's backend for SQLite, without work that it repeats for every statement: a tenth of an agent's call."""
+"""Django's backend for SQLite, which converts a statement's parameters once, and says what is wrong with damaged text."""
 
 from __future__ import annotations
 
