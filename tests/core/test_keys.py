@@ -44,7 +44,7 @@ def test_the_row_holds_a_number_and_python_the_text(here: str) -> None:
 
 def test_it_is_asked_for_by_the_text(here: str) -> None:
     workspace = Workspace.objects.get(pk=here)
-    made = Read("SELECT {e} FROM events e WHERE workspace_id = %(place)s AND type = 'a.note'", e=Event)
+    made: Read[Event] = Read("SELECT {e} FROM events e WHERE workspace_id = %(place)s AND type = 'a.note'", e=Event)
 
     for found in (
         Event.objects.filter(workspace_id=here, type="a.note"),
@@ -59,7 +59,7 @@ def test_it_is_asked_for_by_the_text(here: str) -> None:
 
 @pytest.mark.sqlite  # where an event loop reads by itself
 def test_an_event_loop_learns_what_a_number_stands_for(here: str) -> None:
-    of_notes = Read("SELECT {e.workspace} FROM events e WHERE type = 'a.note'", e=Event)
+    of_notes: Read[str] = Read("SELECT {e.workspace} FROM events e WHERE type = 'a.note'", e=Event)
 
     async def read() -> object:
         return of_notes.first()

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from nexus.control import sql
 from nexus.control.models import PoolAgent
@@ -37,7 +37,7 @@ def starters(senders: Collection[tuple[str, datetime]]) -> Mapping[tuple[str, da
     return found
 
 
-def _lines(names: Collection[str], since: datetime, until: datetime) -> Sequence[tuple[Any, ...]]:
+def _lines(names: Collection[str], since: datetime, until: datetime) -> QuerySet[PoolAgent, Any]:
     """Return the agents that had one of these names in a time, each with those above it."""
     rows = PoolAgent.objects.filter(
         Q(ended_at=None) | Q(ended_at__gte=since), agent_id__in=names, created_at__lte=until

@@ -16,7 +16,7 @@ from string import Formatter
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from django.db import DEFAULT_DB_ALIAS, connection
-from django.db.models import BooleanField, CharField, DateTimeField, Field, ForeignKey, IntegerField, Model, TextField
+from django.db.models import BooleanField, CharField, DateTimeField, ForeignKey, IntegerField, Model, TextField
 
 from nexus.core.database.base import Insertion
 from nexus.core.database.store import outlasts_its_block, store
@@ -154,7 +154,7 @@ class _Part(NamedTuple):
 
 
 def _part(alias: str, model: type[Model], name: str) -> _Part:
-    fields = [model._meta.get_field(name)] if name else model._meta.concrete_fields
+    fields: Sequence[Any] = [model._meta.get_field(name)] if name else model._meta.concrete_fields
     columns = ", ".join(f'{alias}."{field.column}"' for field in fields)
     readers = [(index, read) for index, field in enumerate(fields) if (read := _reader(field)) is not None]
     names = [field.attname for field in fields]
@@ -212,7 +212,7 @@ def _writer(field: Any) -> Convert | None:
     return lambda value: None if value is None else field.get_db_prep_save(value, connection)
 
 
-def _reader(field: Field[Any, Any]) -> Convert | None:
+def _reader(field: Any) -> Convert | None:
     """Return the function that turns what the driver gives into a field's value; None if that is it."""
     if isinstance(field, ForeignKey):
         return _reader(field.target_field)

@@ -1,4 +1,4 @@
-"""Django's backend for SQLite, which converts a statement's parameters once, and says what is wrong with damaged text."""
+"""Django's backend for SQLite, which converts a statement's parameters once, and tells what damaged text is."""
 
 from __future__ import annotations
 
