@@ -78,7 +78,9 @@ def _look(
     matching, stored = sql.events_with(tuple(sorted(columns))), _stored(columns)
     found: list[Event] = []
     examined, left, at_once = cursor, EXAMINED_AT_ONCE, min(limit + 1, EVENTS_AT_ONCE)
-    while batch := matching(limit=min(at_once, left), after=examined, head=min(head, end or head), **stored):
+    while examined < head and (
+        batch := matching(limit=min(at_once, left), after=examined, head=min(head, end or head), **stored)
+    ):
         for event in batch:
             if event_visible(event, agent, moment):
                 if len(found) == limit:

@@ -29,6 +29,7 @@ COSTS = {  # of each call: statements in and before its transactions, and commit
     "inbox_pull of nothing": (3, 0),
     "inbox_count": (1, 0),
     "event_get": (4, 0),
+    "event_get of nothing": (3, 0),
     "event_wait": (4, 0),
     "handoff_create": (10, 1),
     "handoff_claim": (8, 1),
@@ -77,6 +78,7 @@ def test_a_hot_call_costs_what_it_did(project: str, monkeypatch: pytest.MonkeyPa
     cost("inbox_count", agent_id="bob")
     cursor = cost("event_get", **here, agent_id="bob", stream="workspace", cursor=0)["next_cursor"]
     cost("event_wait", **here, agent_id="bob", stream="workspace", cursor=cursor - 1, timeout_seconds=0)
+    cost("event_get", "of nothing", **here, agent_id="bob", stream="workspace", cursor=cursor)
     offer = {**here, "from_agent_id": "ana", "target": DIRECT, "visibility": "public", "payload": "x"}
     by_bob = {**here, "agent_id": "bob", "handoff_id": cost("handoff_create", **offer)["handoff_id"]}
     cost("handoff_claim", **by_bob)
