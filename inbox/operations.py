@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from coordination import activity
 from coordination.errors import CoordinationCode
+from coordination.log.selectors import interest_keys
 from coordination.models import Event
 from coordination.parameters import IN_WORKSPACE, MOUNTED, ClientId, SessionId, SessionSecret, in_session
 from coordination.provenance import on_behalf_of, proof_of
@@ -22,6 +23,7 @@ from inbox import receipts, selectors, services
 from inbox.models import ARRIVALS, Delivery, Message
 from inbox.rows import InboxRow, RecipientRow, SentRow, inbox_row, recipient_row, sent_row
 from nexus.core.clock import iso, now
+from nexus.core.domain import ANY
 from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, ErrorCode, NexusError
@@ -36,8 +38,10 @@ from nexus.core.operations.parameters import (
     Time,
     not_blank,
 )
+from nexus.core.operations.registry import Wait
 from nexus.core.operations.replies import AgentResource, Data, Reference, hinted, packaged
 from nexus.core.size_limits import up_to_the_limit
+from nexus.core.waiting import Interest
 
 
 class InboxCode(ErrorCode):
@@ -54,7 +58,7 @@ SomeIds = Annotated[list[Id], Field(min_length=1, max_length=MAX_IDS_A_CALL)]
 AnyIds = Annotated[list[Id], Field(max_length=MAX_IDS_A_CALL)]
 IDS = Field(description="One message_id or a list of them.")
 PageSize = Annotated[
-    Limit | None, Field(description=f"{DEFAULT_LIMIT} by default, {MAX_LIMIT} at most; fewer where texts are large.")
+    Limit | None, Field(description=f"{DEFAULT_LIMIT} by default, {MAX_LIMIT} at most; fewer if large.")
 ]
 
 COORDINATION.administered_in("inbox.administration")
@@ -198,25 +202,65 @@ def _behind(p: Trusted, caller: Caller) -> str:
 class InboxPull(Trusted):
     limit: PageSize = None
     lease_seconds: Annotated[int | None, Field(description="10 to 3600; 300 by default.")] = None
+    ack_message_ids: Annotated[
+        AnyIds | None, Field(description="What you handled, acknowledged first; as inbox_ack.")
+    ] = None
+    wait_seconds: Annotated[int | None, Field(ge=0, description="Longest wait; the server allows 30 by default.")] = (
+        None
+    )
 
 
 class InboxPage(TypedDict):
     messages: list[InboxRow]
     count: int
+    acknowledged: NotRequired[int]
 
 
-@operation(InboxPull, *TRUST_ERRORS, acts_as="agent_id", requires=(in_session("session_id"),))
-def inbox_pull(p: InboxPull, caller: Caller) -> InboxPage:
-    """Receive your mail with its bodies, leased to you. inbox_ack what you handled before the lease ends, or it comes
-    again; after 5 hand-outs without an ack it is parked."""
-    pulled = services.pull(
-        agent_id=p.agent_id, limit=page_size(p.limit), lease_seconds=p.lease_seconds, by=_behind(p, caller)
+def _arrivals(p: InboxPull) -> Interest:
+    """Return the interest in mail for an agent, whatever workspace it is sent in."""
+    return Interest(interest_keys([ANY], [ANY], p.agent_id), lambda event: p.agent_id in recipients_of_event(event))
+
+
+def _pulled(p: InboxPull, caller: Caller, acknowledged: Sequence[str] = ()) -> services.Pulled:
+    return services.pull(
+        agent_id=p.agent_id,
+        limit=page_size(p.limit),
+        lease_seconds=p.lease_seconds,
+        by=_behind(p, caller),
+        acknowledged=acknowledged,
     )
-    return hinted(_messages(pulled), None if pulled else agent_hint(p.agent_id))
+
+
+@operation(
+    InboxPull,
+    *TRUST_ERRORS,
+    acts_as="agent_id",
+    requires=(in_session("session_id"),),
+    wait=Wait[InboxPull](
+        timeout=lambda p: p.wait_seconds or 0,
+        interested=_arrivals,
+        look=lambda p, caller: {"count": len(selectors.claimable(p.agent_id, 1, now()))},
+        done=lambda data: data["count"] > 0,
+        finish=lambda p, caller, data: {**data, **_messages(_pulled(p, caller).deliveries)},
+        expired=lambda p, data: data,
+    ),
+)
+def inbox_pull(p: InboxPull, caller: Caller) -> InboxPage:
+    """Receive your mail with its bodies, leased to you: acknowledge what you handled before the lease ends, or it comes
+    again; after 5 hand-outs it is parked."""
+    wanted = p.ack_message_ids
+    pulled = _pulled(p, caller, wanted or ())
+    data = _messages(pulled.deliveries)
+    hint = None if pulled.deliveries else agent_hint(p.agent_id)
+    if wanted is not None:
+        data["acknowledged"] = pulled.acknowledged
+        if pulled.acknowledged < len(wanted):
+            hint = hint or _strange(p.agent_id, wanted)
+    return hinted(data, hint)
 
 
 class InboxAck(Trusted):
-    message_ids: Annotated[Id | AnyIds, IDS]
+    message_ids: Annotated[Id | AnyIds, Terse(), IDS]
 
 
 class Acknowledged(TypedDict):
@@ -243,8 +287,8 @@ def _strange(agent_id: str, wanted: list[str]) -> str | None:
 
 
 class InboxExtend(Trusted):
-    message_ids: Annotated[Id | SomeIds, IDS]
-    extend_seconds: Annotated[int, Field(description="The lease from now: 10 to 3600.")]
+    message_ids: Annotated[Id | SomeIds, Terse(), IDS]
+    extend_seconds: Annotated[int, Field(description="10 to 3600, from now.")]
 
 
 class ExtendedLease(TypedDict):
@@ -284,7 +328,7 @@ def inbox_count(p: InboxCount, caller: Caller) -> selectors.LaneSizes:
 
 
 class InboxHistory(Trusted):
-    cursor: Annotated[str | None, Field(description="next_cursor of the previous page, unchanged.")] = None
+    cursor: Annotated[str | None, Terse(), Field(description="next_cursor of the previous page, unchanged.")] = None
     limit: PageSize = None
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import Count
 
@@ -162,18 +162,27 @@ def notify(
     return [recipient]
 
 
-def pull(*, agent_id: str, limit: int, lease_seconds: int | None, by: str) -> list[Delivery]:
-    """Lease the oldest claimable deliveries to their recipient and return them. `by` is the session, connection or turn
-    that gets them.
+class Pulled(NamedTuple):
+    """What a pull handed over, and how many messages it moved into history before."""
+
+    deliveries: list[Delivery]
+    acknowledged: int
+
+
+def pull(
+    *, agent_id: str, limit: int, lease_seconds: int | None, by: str, acknowledged: Collection[str] = ()
+) -> Pulled:
+    """Acknowledge messages, then lease the oldest claimable deliveries to their recipient. `by` is the session,
+    connection or turn that gets them.
 
     Claimable is unread, or in flight with an expired lease. A delivery that was pulled MAX_ATTEMPTS times is parked
     instead, and counts towards `limit`.
     """
     moment = now()
     found = selectors.claimable(agent_id, limit, moment)
-    if not found:
+    if not found and not acknowledged:
         agents.touch_after_read(agent_id)  # an empty inbox is a read and must not queue behind writers
-        return []
+        return Pulled([], 0)
     ttl = (
         InboxSettings.current().inbox_lease_ttl_seconds
         if lease_seconds is None
@@ -181,25 +190,29 @@ def pull(*, agent_id: str, limit: int, lease_seconds: int | None, by: str) -> li
     )
     until = moment + timedelta(seconds=ttl)
     with write(agent_id):
+        moved = _move_to_history(agent_id, acknowledged, moment, by)
         taken = [delivery for delivery in found if _claim(delivery, moment, until, by)]
-        if len(taken) < len(found):  # another was quicker since the look: what else is there, now that nobody can be
+        if len(taken) < len(found):  # acknowledged, or another was quicker since the look: what else is there now
             rest = selectors.claimable(agent_id, limit - len(taken), moment)
             taken += [delivery for delivery in rest if _claim(delivery, moment, until, by)]
         agents.touch(agent_id, moment)
     handed = [delivery for delivery in taken if delivery.status == DeliveryStatus.DELIVERED]
-    return sorted(handed, key=lambda delivery: delivery.delivery_id)
+    return Pulled(sorted(handed, key=lambda delivery: delivery.delivery_id), moved)
 
 
 def acknowledge(*, agent_id: str, message_ids: Iterable[str], by: str) -> int:
     """Move messages into history, from any status; return how many moved. Idempotent. `by` is as in `pull`."""
     moment = now()
     with write(agent_id):
-        moved = sql.settle.each(
-            {"agent_id": agent_id, "message_id": message_id, "moment": moment, "by": by}
-            for message_id in set(message_ids)
-        )
+        moved = _move_to_history(agent_id, message_ids, moment, by)
         agents.touch(agent_id, moment)
     return moved
+
+
+def _move_to_history(agent_id: str, message_ids: Iterable[str], moment: datetime, by: str) -> int:
+    return sql.settle.each(
+        {"agent_id": agent_id, "message_id": message_id, "moment": moment, "by": by} for message_id in set(message_ids)
+    )
 
 
 def extend(*, agent_id: str, message_ids: Iterable[str], extend_seconds: int) -> tuple[int, datetime]:

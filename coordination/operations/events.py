@@ -133,7 +133,7 @@ def event_get(p: EventGet, caller: Caller) -> EventPage:
     ),
 )
 def event_wait(p: EventWait, caller: Caller) -> EventPage:
-    """Like event_get, but with timeout_seconds > 0 it waits for the first matching event. timed_out: none came."""
+    """Like event_get, but timeout_seconds > 0 waits for the first matching event. timed_out: none came."""
     return event_get(p, caller)
 
 

@@ -43,7 +43,7 @@ SURFACE = {  # each tool with its parameters: * is required, = a default that is
     "message_create": "project_root from_agent_id* subject* body* channel_id from_session_id target artifacts"
     " parent_message_id trace_id session_secret client_id expect within_seconds",
     "message_status": "message_id*",
-    "inbox_pull": "agent_id* limit lease_seconds session_id session_secret",
+    "inbox_pull": "agent_id* limit lease_seconds ack_message_ids wait_seconds session_id session_secret",
     "inbox_ack": "agent_id* message_ids* session_id session_secret",
     "inbox_extend": "agent_id* message_ids* extend_seconds* session_id session_secret",
     "inbox_peek": "agent_id* limit include_parked=False session_id session_secret",

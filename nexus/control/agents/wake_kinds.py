@@ -73,7 +73,7 @@ def oldest_mail(agent_id: str, moment: datetime) -> list[Delivery]:
 def pull_mail(agent_id: str, count: int, turn_id: str) -> list[Delivery]:
     """Lease the oldest deliveries for a turn; those that reached the maximum of attempts are parked instead, as dead
     letters."""
-    pulled = services.pull(agent_id=agent_id, limit=count, lease_seconds=LEASE_SECONDS, by=turn_id)
+    pulled = services.pull(agent_id=agent_id, limit=count, lease_seconds=LEASE_SECONDS, by=turn_id).deliveries
     receipts.notice(agent_id, [delivery.message_id for delivery in pulled], f"wake-up {turn_id}")
     return pulled
 

@@ -135,7 +135,7 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
         seen = waiting.waiter().position  # before the call, which sees all events up to here
 
         wait = operation.wait
-        interests: list[Interested] = []  # of a call that reads and will wait: its thread finds it in passing
+        interests: list[Interested] = []  # of a call that will wait: its thread finds it in passing
         call = partial(_permitted, operation, params, caller, interests)
 
         async def waited(outcome: Outcome) -> Outcome:
@@ -167,9 +167,9 @@ def _abandoned(abandon: Callable[[Any, Caller, Data], object], params: Params, c
 
 
 def _permitted(operation: Operation[Any], params: Params, caller: Caller, interests: list[Interested]) -> Data:
-    """Make a call and return its data; if it reads and will wait, add the wait's interest to `interests`."""
+    """Make a call and return its data; if it will wait, add the wait's interest to `interests`."""
     data, wait = _call(operation, params, caller), operation.wait
-    if wait is not None and operation.read_only and wait.timeout(params) > 0 and not wait.done(data):
+    if wait is not None and wait.timeout(params) > 0 and not wait.done(data):
         interests.append(wait.interested(wait.resume(params, data)))
     return data
 
