@@ -4,7 +4,7 @@ number, and old ids."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from django.urls import path
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -52,7 +52,7 @@ class NumberedPages(pagination.Pages):
             cursor = pagination.encode(view.ordering[0], last and (last, last))
             ours = query.copy()
             ours.update({"limit": str(size), "cursor": cursor or ""})
-            cast(Any, request._request).GET = ours
+            view.http_request.GET = ours
             rows = super().paginate_queryset(queryset, request, view)
         self.numbers = {"page": number, "page_size": size, "total": keys[: FARTHEST + size].count()}
         return rows

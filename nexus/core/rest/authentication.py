@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
-from rest_framework.authentication import BaseAuthentication
+from django.contrib.auth.models import AnonymousUser
+from rest_framework.authentication import SessionAuthentication
 from rest_framework.request import Request
 
 from nexus.core.access import ConnectionInfo, identify
@@ -12,13 +13,16 @@ from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import NexusError
 
 
-class CallerAuthentication(BaseAuthentication):
+class CallerAuthentication(SessionAuthentication):
     """Set `request.auth` to the Caller; refuse an unidentified connection before any view runs."""
 
     def authenticate(self, request: Request) -> tuple[Any, Caller]:
-        plain = request._request
+        user, _ = super().authenticate(request) or (AnonymousUser(), None)
         try:
-            return getattr(plain, "user", None), identify(ConnectionInfo.of_request(plain), transport="rest")
+            return user, identify(ConnectionInfo.of_request(request, user), transport="rest")
         except NexusError:
-            cast(Any, request)._not_authenticated()  # so that rendering the refusal does not ask again
+            request.user, request.auth = AnonymousUser(), None  # so that rendering the refusal does not ask again
             raise
+
+    def enforce_csrf(self, request: Request) -> None:
+        """Leave it to `identify`, which knows whether the caller came by its session."""

@@ -132,7 +132,7 @@ class JsonObjectParser(BaseParser):
     media_type = "application/json"
 
     def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> dict[str, Any]:
-        return json_object(parser_context["request"]._request.body)
+        return json_object(parser_context["request"].body)
 
 
 def json_object(body: bytes) -> dict[str, Any]:

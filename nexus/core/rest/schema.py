@@ -96,8 +96,14 @@ class EnvelopeSchema(AutoSchema):
     def get_override_parameters(self) -> list[Any]:
         return list(self.view.query_parameters()) if hasattr(self.view, "query_parameters") else []
 
-    def _get_response_bodies(self, direction: str = "response") -> Schema:
-        bodies: Schema = super()._get_response_bodies(direction)  # type: ignore[arg-type]
+    def get_operation(self, *args: Any, **kwargs: Any) -> Schema | None:
+        """Return a path's operation with its answers in their form, and its failures."""
+        operation: Schema | None = super().get_operation(*args, **kwargs)
+        if operation is not None:
+            operation["responses"] = self._responses(operation["responses"])
+        return operation
+
+    def _responses(self, bodies: Schema) -> Schema:
         for body in bodies.values():
             for content in body.get("content", {}).values():
                 content["schema"] = success(content["schema"])

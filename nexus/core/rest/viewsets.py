@@ -67,7 +67,7 @@ class FilterBackend(DjangoFilterBackend):
             for name in aliases:
                 if filter_aliases[name] in known:
                     query.setlist(filter_aliases[name], query.pop(name))
-            request._request.GET = query
+            view.http_request.GET = query
         if unknown := sorted(set(request.query_params) - known):
             raise invalid(f"Unknown query parameter {unknown[0][:200]!r}; known are {', '.join(sorted(known))}.")
         return super().filter_queryset(request, queryset, view)
@@ -81,6 +81,10 @@ class Endpoint(GenericViewSet[Any]):
     http_method_names = ["get", "head", "post", "patch", "delete"]
     filter_backends: Sequence[Any] = []
     pagination_class: Any = None
+
+    def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
+        self.http_request = request
+        return super().initialize_request(request, *args, **kwargs)
 
     @property
     def caller(self) -> Caller:
