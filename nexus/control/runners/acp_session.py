@@ -31,6 +31,7 @@ from nexus.control.permissions.rules import is_offered
 from nexus.control.runners.base import RunnerFailed
 
 MODE, MODEL = "mode", "model"
+SET_MODEL = "session/set_model"  # the SDK has no method for it, and marks it as an extension
 MODELS = "nexus/models"  # key in an answer's `_meta`: where the transport keeps the models that the SDK would drop
 MOST, LONGEST = 60, 120  # of each kind; characters of a text
 LARGEST = 65_536  # bytes of all of it
@@ -144,8 +145,7 @@ async def choose(
             await connection.set_session_mode(session_id, value)
             modes.current_mode_id = value
         elif name == MODEL and models is not None:
-            given = {"sessionId": session_id, "modelId": value}
-            await connection._conn.send_request("session/set_model", given)  # the SDK has no method for it
+            await connection.ext_method(SET_MODEL, {"sessionId": session_id, "modelId": value})
             models.current = value
         else:
             await connection.set_config_option(name, session_id, value)

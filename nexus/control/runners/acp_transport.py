@@ -13,7 +13,7 @@ from typing import Any
 from acp.schema import SessionNotification
 from pydantic import ValidationError
 
-from nexus.control.runners.acp_session import MODELS
+from nexus.control.runners.acp_session import MODELS, SET_MODEL
 from nexus.control.runners.processes import OutputLines, Overdone
 from nexus.control.runners.traffic import Wire
 
@@ -45,6 +45,8 @@ class BoundedLines:
 
     async def send(self, message: dict[str, Any]) -> None:
         """Send a message. Raises ConnectionError for a request to an agent that has ended."""
+        if message.get("method") == f"_{SET_MODEL}":
+            message = {**message, "method": SET_MODEL}  # without the mark of extensions
         if self._wire is not None:
             self._wire.sent(message)
         if "method" not in message:

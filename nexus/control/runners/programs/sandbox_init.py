@@ -9,13 +9,8 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import sys
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import signal
-else:
-    import _signal as signal  # `signal` brings enum, whose import takes a tenth of a sandbox's start
 
 COUNTS_BY_NAMESPACE = (5, 14)  # of Linux; in older kernels the limit counted all processes of the account
 NOT_FOUND = 127
