@@ -1,7 +1,7 @@
 """Run a program and leave nothing of it behind: guardian.py LIFELINE SCRATCH COMMAND…
 
 nexus/core/processes.py starts it by its file, with the standard library alone, one for each program. So it imports
-little: `signal` brings enum, contextlib and collections.abc bring collections, and these take as long as Python itself.
+little.
 
 It ends when the program does, or when nobody holds the other end of LIFELINE (a pipe's descriptor) any more; the kernel
 closes that however the starting process ended. Then everything that the program started is killed, daemons too, and
@@ -14,15 +14,13 @@ import ctypes
 import math
 import os
 import select
+import signal
 import sys
 import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Callable
-else:
-    import _signal as signal
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 NOT_FOUND = 127

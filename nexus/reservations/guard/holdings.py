@@ -3,7 +3,7 @@ nothing, and each import costs them time."""
 
 from __future__ import annotations
 
-import _sqlite3 as sqlite3  # the package's `datetime` and converters cost more than the query
+import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
