@@ -16,7 +16,6 @@ from urllib.parse import parse_qs
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
-from mcp.server.streamable_http import GET_STREAM_KEY
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
@@ -25,9 +24,10 @@ from starlette.types import Message, Receive, Scope, Send
 
 from mcp_bridge import choices
 from mcp_bridge.config import names
-from mcp_bridge.context import Context
+from mcp_bridge.context import SESSION, Context
 from mcp_bridge.presence import PRESENCE, connected
 from mcp_bridge.server import build_server
+from mcp_bridge.sessions import ID, Session, Sessions
 from nexus.core import waiting
 from nexus.core.access import ConnectionInfo, identify
 from nexus.core.background_work import work_forever
@@ -37,9 +37,9 @@ from nexus.core.operations.errors import Code, invalid
 from nexus.core.operations.registry import Choice
 from nexus.core.rest.errors import explain
 
-MAX_SESSIONS = 32  # of one agent; each stores its last request and answer
 FIRST_PING_SECONDS = 1
 CALLER, CHOICE = "nexus.caller", "nexus.choice"
+VERSION = "mcp-protocol-version"
 PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Nexus: MCP</title>
 <body style="font: 16px/1.5 system-ui; max-width: 40em; margin: 4em auto; padding: 0 1em">
@@ -55,86 +55,66 @@ class McpEndpoint:
     """The ASGI application of `/mcp`. Its sessions live in one task, begun by `start` or by the first request."""
 
     def __init__(self) -> None:
-        self._sessions: asyncio.Task[None] | None = None
-        self._manager: StreamableHTTPSessionManager | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._sessions: Sessions | None = None
         self._streaming: StreamableHTTPSessionManager | None = None
         self._started = asyncio.Lock()
-        self._used: dict[str, dict[str, None]] = {}  # by agent, its sessions, the most recently used one last
 
     async def start(self) -> None:
         """Begin to serve; a second call changes nothing."""
         async with self._started:
-            if self._sessions is not None:
+            if self._serving is not None:
                 return
-            server = build_server(_caller, _choice, is_read=self._is_read)
-            # no tool has header parameters; otherwise each call would list all tools
-            server.get_tool_input_schema = lambda name: None
+            server = build_server(_caller, _choice)
             # One JSON body per call: only waiting calls have notifications of their own, and subscriptions
             # have their own stream.
             manager = StreamableHTTPSessionManager(server, json_response=True)
             streaming = StreamableHTTPSessionManager(server)
             ready = asyncio.get_running_loop().create_future()
-            self._sessions = asyncio.create_task(_hold(manager, streaming, ready))
+            self._serving = asyncio.create_task(_hold(manager, streaming, ready))
             await ready
-            self._manager, self._streaming = manager, streaming
+            self._sessions, self._streaming = Sessions(manager), streaming
 
     async def stop(self) -> None:
         """End every session."""
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.wait([self._serving])
         if self._sessions is not None:
-            self._sessions.cancel()
-            await asyncio.wait([self._sessions])
+            self._sessions.end()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             caller, named, choice = await waiting.on_loop_or_thread(waiting.AUTHENTICATION, partial(_who, scope))
-            assert caller.agent_id is not None
+            agent_id = caller.agent_id
+            assert agent_id is not None
         except Exception as error:
             body, status = explain(error)
             if status == 401 and _is_browser(scope):
                 page = PAGE.replace('href="', f'href="{scope.get("root_path", "")}')
                 await Response(page, media_type="text/html")(scope, receive, send)
                 return
-            headers = {"www-authenticate": "Bearer"} if status == 401 else None
-            await Response(json.dumps(body), status, headers, "application/json")(scope, receive, send)
+            more = {"www-authenticate": "Bearer"} if status == 401 else None
+            await Response(json.dumps(body), status, more, "application/json")(scope, receive, send)
             return
         await self.start()
-        assert self._manager is not None and self._streaming is not None
-        serving = self._streaming if _may_stream(scope, choice) else self._manager
+        assert self._sessions is not None and self._streaming is not None
         # The SDK binds a session to its agent and to the choice in its URL; the key is not passed on.
         subject = ",".join(toolset.name for toolset in named) if named else None
-        token = AccessToken(token="", client_id=caller.agent_id, scopes=[], subject=subject)
-        session = Headers(scope=scope).get("mcp-session-id")
-        with connected(f"mcp:{session}" if session else caller.connection, caller.agent_id):
-            async with _begun_at_once(self._noting_session(caller.agent_id, self._manager, send)) as beginning:
-                await serving.handle_request(
-                    {**scope, "user": AuthenticatedUser(token), CALLER: caller, CHOICE: choice}, receive, beginning
-                )
-
-    def _is_read(self, context: Context) -> bool:
-        """Return whether a client has a stream open for what the server sends of its own accord. The SDK drops what is
-        written to a session without one."""
-        session = context.session._connection.session_id
-        if session is None or self._manager is None:
-            return True  # the answer to the request is the stream
-        transport = self._manager._server_instances.get(session)
-        return transport is not None and GET_STREAM_KEY in transport._request_streams
-
-    def _noting_session(self, agent_id: str, manager: StreamableHTTPSessionManager, send: Send) -> Send:
-        """Return `send` that also records the session of the answer. An agent with more than its share of sessions
-        loses its least recently used one; no other agent is affected."""
-        transports = manager._server_instances  # the SDK limits only the sessions of all agents together
-
-        async def noting(message: Message) -> None:
-            session = Headers(raw=message["headers"]).get("mcp-session-id") if "headers" in message else None
-            if session is not None:
-                used = self._used.get(agent_id, {})
-                live = {each: None for each in used if each in transports and each != session}
-                self._used[agent_id] = {**live, session: None}
-                if len(live) >= MAX_SESSIONS:
-                    await transports[next(iter(live))].terminate()
-            await send(message)
-
-        return noting
+        user = AuthenticatedUser(AccessToken(token="", client_id=agent_id, scopes=[], subject=subject))
+        headers = Headers(scope=scope)
+        is_modern = headers.get(VERSION) in MODERN_PROTOCOL_VERSIONS  # and has no sessions
+        session = None if is_modern else self._sessions.find(agent_id, headers.get(ID, ""), user)
+        if session is not None:
+            caller, choice = replace(caller, connection=f"mcp:{headers[ID]}"), session.choice
+        scope = {**scope, "user": user, CALLER: caller, CHOICE: choice, SESSION: session}
+        with connected(caller.connection, agent_id):
+            async with _begun_at_once(send) as beginning:
+                if _may_stream(headers, choice):
+                    await self._streaming.handle_request(scope, receive, beginning)
+                else:
+                    fresh = Session(user, choice)
+                    await self._sessions.serve(agent_id, fresh, session, scope, receive, beginning)
 
 
 @asynccontextmanager
@@ -172,11 +152,10 @@ def _is_browser(scope: Scope) -> bool:
     return scope["method"] in ("GET", "HEAD") and "text/html" in Headers(scope=scope).get("accept", "")
 
 
-def _may_stream(scope: Scope, choice: Choice) -> bool:
+def _may_stream(headers: Headers, choice: Choice) -> bool:
     """Return whether a request of the current protocol calls a waiting operation, and its client accepts notices of
     that."""
-    headers = Headers(scope=scope)
-    if headers.get("mcp-protocol-version") not in MODERN_PROTOCOL_VERSIONS or headers.get("mcp-method") != "tools/call":
+    if headers.get(VERSION) not in MODERN_PROTOCOL_VERSIONS or headers.get("mcp-method") != "tools/call":
         return False
     operation = registry.find_tool(choice, headers.get("mcp-name", ""))
     return operation is not None and operation.wait is not None and "text/event-stream" in headers.get("accept", "")
@@ -194,8 +173,7 @@ def _caller(context: Context) -> Caller:
     caller: Any = context.request.scope[CALLER] if context.request else None
     if not isinstance(caller, Caller):
         raise RuntimeError("a request reached /mcp without its caller")
-    session = context.session._connection.session_id  # the SDK has no public access to it
-    return replace(caller, connection=f"mcp:{session}") if session else caller
+    return caller
 
 
 def _choice(context: Context) -> Choice:

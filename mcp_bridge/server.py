@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, cast
 
@@ -29,7 +29,7 @@ from mcp_types import (
 
 from mcp_bridge import features
 from mcp_bridge.choices import ENABLE, Enable, enabling, offered
-from mcp_bridge.context import CallerOf, Context, SlotOf, is_modern, slot_of_request
+from mcp_bridge.context import CallerOf, Context, SlotOf, end_of_connection, is_modern, slot_of_request
 from mcp_bridge.features import result, tool, tools, wire
 from mcp_bridge.presence import acted
 from mcp_bridge.subscriptions import Pushes, ResourceBus, Subscribers
@@ -47,8 +47,8 @@ from nexus.core.waiting import AUTHENTICATION, on_loop_or_thread
 class Choices:
     """The toolsets of each connection.
 
-    A connection begins with the choice that `choice_of` finds in the first request of a session, or in each request
-    where there are no sessions. What `toolset_enable` adds stays as long as the `connection` of its caller lasts.
+    A connection begins with the choice that `choice_of` finds in its requests. What `toolset_enable` adds stays as long
+    as the `connection` of its caller lasts.
     """
 
     def __init__(self, caller_of: CallerOf, choice_of: Callable[[Context], Choice], bus: ResourceBus) -> None:
@@ -57,10 +57,7 @@ class Choices:
 
     def of(self, ctx: Context) -> Choice:
         """Return the current choice of a request's connection."""
-        state = ctx.session._connection.state  # there is no public access; without sessions it is new for each request
-        if "choice" not in state:
-            state["choice"] = self._choice_of(ctx)
-        chosen: Choice = state["choice"]
+        chosen = self._choice_of(ctx)
         for toolset in self._added.get(self._caller_of(ctx).connection, ()) if self._added else ():
             with contextlib.suppress(NexusError):  # enabled with another choice, and clashes with this one
                 chosen = add(chosen, toolset)
@@ -81,7 +78,7 @@ class Choices:
             if toolset not in chosen:
                 self._added[caller.connection] = (*self._added.get(caller.connection, ()), toolset)
                 if not is_modern(ctx):
-                    ctx.session._connection.exit_stack.callback(self._added.pop, caller.connection, None)
+                    end_of_connection(ctx).callback(self._added.pop, caller.connection, None)
                 await self._notify(ctx, caller.connection, toolset)
         return Outcome(data)
 
@@ -194,15 +191,13 @@ def build_server(
     choice_of: Callable[[Context], Choice] = lambda context: default(),
     slot_of: SlotOf = slot_of_request,
     bus: ResourceBus | None = None,
-    is_read: Callable[[Context], bool] = lambda context: True,
 ) -> Server[Any]:
     """Return a server whose requests act as the caller that `caller_of` finds in their context, with the toolsets of
-    `Choices`. Servers of one process share a `bus`. `is_read` tells whether a client reads what is written now to the
-    connection of a request."""
+    `Choices`. Servers of one process share a `bus`."""
     bus = bus or ResourceBus()
     choices = Choices(caller_of, choice_of, bus)
     calls = Calls(caller_of, choices, slot_of)
-    subscribers = Subscribers(caller_of, choices, bus, Pushes(choices, is_read))
+    subscribers = Subscribers(caller_of, choices, bus, Pushes(choices))
 
     async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         chosen = choices.of(ctx)
@@ -228,6 +223,8 @@ def build_server(
         "nexus",
         version=package_version(),
         title="Nexus",
+        lifespan=_connection,
+        get_tool_input_schema=lambda name: None,  # no tool has header parameters; else each call would list all tools
         on_list_tools=list_tools,
         on_call_tool=calls.call_tool,
         on_list_resources=list_resources,
@@ -241,6 +238,13 @@ def build_server(
     )
     server.middleware += [partial(calls.at_once, server), partial(_introduce, choices)]
     return server
+
+
+@contextlib.asynccontextmanager
+async def _connection(server: Server[Any]) -> AsyncIterator[contextlib.ExitStack]:
+    """Yield what is to be done when the one connection of a server is over; over HTTP that is up to its sessions."""
+    with contextlib.ExitStack() as ends:
+        yield ends
 
 
 async def _introduce(choices: Choices, ctx: Context, call_next: CallNext) -> HandlerResult:

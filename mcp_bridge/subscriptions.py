@@ -7,6 +7,7 @@ import logging
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,7 @@ from mcp_types import (
 
 from coordination.models import ID_LENGTH
 from mcp_bridge import features, presence
-from mcp_bridge.context import CallerOf, Context, as_mcp
+from mcp_bridge.context import CallerOf, Context, as_mcp, end_of_connection, session_of
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.dispatch import check_credential
 from nexus.core.operations.errors import NexusError
@@ -164,8 +165,8 @@ class ResourceBus:
 class Pushes:
     """Records which updates were sent to the session of the agent whose resource changed."""
 
-    def __init__(self, choices: Choices, is_read: Callable[[Context], bool]) -> None:
-        self._choices, self._is_read = choices, is_read
+    def __init__(self, choices: Choices) -> None:
+        self._choices = choices
         self._tasks: set[asyncio.Task[None]] = set()  # the event loop keeps only weak references to tasks
 
     def begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -179,7 +180,7 @@ class Pushes:
         own = features.agent_of(self._choices.of(ctx), update.uri)
         pushed, agent_id = (own[0].pushed, own[1]) if own else (None, "")
         is_own = agent_id == (caller.agent_id or presence.agent_on(caller.connection))
-        if pushed is not None and is_own and self._is_read(ctx):
+        if pushed is not None and is_own and _is_read(ctx):
             to = presence.session_on(caller.connection) or caller.connection or caller.transport
             how = f"push over MCP to {to}"[:ID_LENGTH]
             self.begin(self._record(partial(pushed, agent_id, update.events, how)))
@@ -189,6 +190,13 @@ class Pushes:
             await in_thread(WRITERS, record)
         except DatabaseError as error:  # there is no evidence of it, then
             log.warning("It was not recorded that a notice was sent (%s).", error)
+
+
+def _is_read(ctx: Context) -> bool:
+    """Return whether a client reads what is written now to the connection of a request. The SDK drops what is written
+    to a session without a stream."""
+    session = session_of(ctx)
+    return session is None or session.streams > 0
 
 
 MOST_QUEUED = 1_000  # updates of a resource that wait to be written to one stream
@@ -246,15 +254,15 @@ class Subscribers:
     def __init__(self, caller_of: CallerOf, choices: Choices, bus: ResourceBus, pushes: Pushes) -> None:
         self._caller_of, self._choices, self._bus, self._pushes = caller_of, choices, bus, pushes
         # by connection and resource, the function that ends it
-        self._subscribed: dict[tuple[int, str], Callable[[], None]] = {}
+        self._subscribed: dict[tuple[ExitStack, str], Callable[[], None]] = {}
 
     async def subscribe(self, ctx: Context, params: SubscribeRequestParams) -> EmptyResult:
         """Subscribe a client of the handshake era: updates use the connection, until it closes or the client
         unsubscribes."""
         uri, caller = str(params.uri), self._caller_of(ctx)
         await _check_own(self._choices.of(ctx), [uri], caller)
-        connection = ctx.session._connection
-        key = (id(connection), uri)
+        connection = end_of_connection(ctx)
+        key = (connection, uri)
         await self._started()
         if key in self._subscribed:  # after the last await: the same request may have come twice at once
             return EmptyResult()
@@ -273,12 +281,12 @@ class Subscribers:
 
         stop = self._bus.hear(Hearing(caller, frozenset({uri}), notify, forget))
         self._subscribed[key] = forget
-        connection.exit_stack.callback(forget)
+        connection.callback(forget)
         return EmptyResult()
 
     async def unsubscribe(self, ctx: Context, params: UnsubscribeRequestParams) -> EmptyResult:
         """End a subscription, if there is one."""
-        forget = self._subscribed.get((id(ctx.session._connection), str(params.uri)))
+        forget = self._subscribed.get((end_of_connection(ctx), str(params.uri)))
         if forget is not None:
             forget()
         return EmptyResult()

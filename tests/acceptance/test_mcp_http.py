@@ -14,7 +14,7 @@ from mcp import Client
 from mcp.shared.subscriptions import ResourceUpdated
 from mcp_types import INVALID_PARAMS
 
-from mcp_bridge.http import MAX_SESSIONS
+from mcp_bridge.sessions import MAX_SESSIONS
 from tests.acceptance.hub import ROOT, START_SECONDS, Hub
 
 HERE = Path(__file__).parent

@@ -13,9 +13,9 @@ from django.db import OperationalError
 from sse_starlette.sse import EventSourceResponse
 
 from coordination.toolset import arun
-from mcp_bridge import choices, http, server
+from mcp_bridge import choices, http, server, sessions
 from mcp_bridge.presence import PRESENCE
-from mcp_bridge.subscriptions import Pushes
+from mcp_bridge.subscriptions import MOST_OF_AGENT, Pushes
 from nexus.core.database.sql import is_on_loop
 from nexus.core.operations.caller import Caller
 from nexus.core.operations.registry import Choice
@@ -67,6 +67,14 @@ class Endpoint:
         session = dict((await answers.get())["headers"])[b"mcp-session-id"]
         await initialized
         return b"mcp-session-id", session
+
+    async def subscribe(self, *session: tuple[bytes, bytes]) -> Any:
+        """The answer to a session that subscribes to ann's inbox."""
+        body = {"jsonrpc": "2.0", "id": 2, "method": "resources/subscribe", "params": {"uri": "nexus://inbox/ann"}}
+        subscribed, answers = await self.begin("POST", body, *session)
+        await subscribed
+        await answers.get()
+        return json.loads((await answers.get())["body"])
 
     async def call(self, tool: str, *more: tuple[bytes, bytes], **arguments: Any) -> Any:
         """What a tool answers, in one body."""
@@ -139,9 +147,7 @@ async def test_an_update_that_no_stream_takes_is_no_evidence(
     monkeypatch.setattr(server, "Pushes", Pushed)
     sent, lead, session = asyncio.Event(), Caller("test", operator="olga"), await endpoint.session()
     await arun(lead, "agent_register", {"agent_id": "olga"})
-    body = {"jsonrpc": "2.0", "id": 2, "method": "resources/subscribe", "params": {"uri": "nexus://inbox/ann"}}
-    subscribed, _ = await endpoint.begin("POST", body, session)
-    await subscribed
+    assert "result" in await endpoint.subscribe(session)
     assert not (await noticed(await send()))["reached"]
     stream, answers = await endpoint.begin("GET", None, session)
     assert (await answers.get())["status"] == 200
@@ -167,3 +173,34 @@ async def test_a_session_works_whose_first_request_failed(endpoint: Endpoint, mo
     begun, _ = await endpoint.begin("POST", HELLO, session)
     await begun
     assert (await endpoint.call("inbox_count", session))["ok"]
+
+
+@pytest.mark.parametrize("ended", ["by its client", "beyond its agent's share", "idle"])
+async def test_a_sessions_subscriptions_end_with_it(
+    endpoint: Endpoint, ended: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent may have only so many: those of sessions that are over would lock it out."""
+    if ended == "idle":
+        monkeypatch.setattr(sessions, "IDLE_SECONDS", 0)
+        monkeypatch.setattr(sessions, "MAX_SESSIONS", 2 * MOST_OF_AGENT)
+    for number in range(MOST_OF_AGENT + 1):
+        session = await endpoint.session()
+        assert "result" in await endpoint.subscribe(session), number
+        if ended == "by its client":
+            await (await endpoint.begin("DELETE", None, session))[0]
+        await asyncio.sleep(0)  # its timers are due
+
+
+async def test_a_session_keeps_the_toolsets_that_it_began_with(endpoint: Endpoint) -> None:
+    async def tools(*session: tuple[bytes, bytes]) -> set[str]:
+        listed, answers = await endpoint.begin("POST", {"jsonrpc": "2.0", "id": 3, "method": "tools/list"}, *session)
+        await listed
+        await answers.get()
+        return {tool["name"] for tool in json.loads((await answers.get())["body"])["result"]["tools"]}
+
+    session = await endpoint.session()
+    before = await tools(session)
+    await arun(Caller("test", operator="olga"), "agent_update", {"agent_id": "ann", "toolsets": ["topics"]})
+    assert "sync" not in before
+    assert await tools(session) == before
+    assert "sync" in await tools(await endpoint.session())
