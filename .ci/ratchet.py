@@ -11,17 +11,11 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from pathlib import Path
 
 Nodes = Sequence[ast.AST]  # of one module
 LIMITS = Path(__file__).with_name("ratchet.toml")
-PUBLIC = {
-    *("_asdict", "_replace", "_fields", "_make"),
-    *("_meta", "_default_manager", "_base_manager", "_exit"),
-    *("_value_", "_name_", "_missing_"),
-}  # documented, for all their underscore
 
 
 def counts() -> dict[str, int]:
@@ -40,7 +34,6 @@ def counts() -> dict[str, int]:
         "settings": sum(calls(nodes, "setting") for file, nodes in modules.items() if file.name == "config.py"),
         "operations": sum(map(operations, modules.values())),
         "pages": sum(calls(nodes, "Page") for nodes in modules.values() if imports_page(nodes)),
-        "private_names": len(set(private_names(modules))),
         "doc_words": sum(
             len(file.read_text().split()) for file in files if file.parts[0] == "docs" and file.suffix == ".md"
         ),
@@ -69,34 +62,6 @@ def operations(nodes: Nodes) -> int:
     functions = (n for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
     called = (d.func for each in functions for d in each.decorator_list if isinstance(d, ast.Call))
     return sum(getattr(each, "id", getattr(each, "attr", "")) == "operation" for each in called)
-
-
-def private_names(modules: Mapping[Path, Nodes]) -> Iterator[tuple[Path, int, str]]:
-    """Names with one leading underscore that no module of ours defines: attributes of libraries, and their modules."""
-    ours: set[str] = set()
-    for node in chain.from_iterable(modules.values()):
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                ours.add(name)
-            case ast.Name(id=name, ctx=ast.Store()) | ast.arg(arg=name):
-                ours.add(name)
-            case ast.Attribute(attr=name, ctx=ast.Store(), value=ast.Name(id="self" | "cls")):
-                ours.add(name)
-    for file, nodes in modules.items():
-        for node in nodes:
-            match node:
-                case ast.Attribute(attr=name, value=ast.Call(func=ast.Name(id="super"))) if private(name):
-                    yield file, node.lineno, name  # a base class's, though we define it, too
-                case ast.Attribute(attr=name) if private(name) and name not in ours:
-                    yield file, node.lineno, name
-                case ast.ImportFrom(module=str(name)) if any(map(private, name.split("."))):
-                    yield file, node.lineno, name
-                case ast.Import(names=names):
-                    yield from ((file, node.lineno, n.name) for n in names if any(map(private, n.name.split("."))))
-
-
-def private(name: str) -> bool:
-    return name.startswith("_") and not name.startswith("__") and name not in PUBLIC
 
 
 def main() -> int:

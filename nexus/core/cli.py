@@ -50,7 +50,7 @@ class HelpAll(argparse.Action):
     """`--help-all`: the help with the settings, whose flags every command takes."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        parser._print_message(f"{parser.format_help()}\n{_settings_help()}", sys.stdout)
+        sys.stdout.write(f"{parser.format_help()}\n{_settings_help()}")
         parser.exit()
 
 

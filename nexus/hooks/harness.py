@@ -142,8 +142,11 @@ Ask = Callable[..., Any]
 
 
 class _Parser(argparse.ArgumentParser):
-    def _get_formatter(self) -> argparse.HelpFormatter:
-        return argparse.HelpFormatter(self.prog, width=80)  # a fixed width avoids importing shutil
+    def __init__(self, *, exit_on_error: bool = True) -> None:
+        def formatter(prog: str) -> argparse.HelpFormatter:
+            return argparse.HelpFormatter(prog, width=80)  # a fixed width avoids importing shutil
+
+        super().__init__(formatter_class=formatter, add_help=False, allow_abbrev=False, exit_on_error=exit_on_error)
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(message)
@@ -181,7 +184,7 @@ def _add_caller(parser: argparse.ArgumentParser) -> None:
 
 def parse_call(arguments: Sequence[str], environ: Mapping[str, str], text: str) -> HookCall:
     """Parse a call. Raises ValueError for an unknown option, or input that is not a JSON object."""
-    parser = _Parser(add_help=False, allow_abbrev=False)
+    parser = _Parser()
     add_options(parser)
     return _call(parser.parse_args(arguments), environ, _object(text) if text.strip() else {})
 
@@ -195,7 +198,7 @@ def add_waiting_options(parser: argparse.ArgumentParser) -> None:
 
 def parse_waiting(arguments: Sequence[str], environ: Mapping[str, str], text: str) -> tuple[HookCall, float]:
     """Parse a call that waits; return it with the seconds that it waits at most. Raises ValueError as `parse_call`."""
-    parser = _Parser(add_help=False, allow_abbrev=False)
+    parser = _Parser()
     add_waiting_options(parser)
     parser.add_argument(WAIT, action="store_true")
     parser.add_argument(PLANNING, action="store_true")  # in the command line of all hooks of a client
@@ -207,7 +210,7 @@ def parse_waiting(arguments: Sequence[str], environ: Mapping[str, str], text: st
 
 def caller(arguments: Sequence[str], environ: Mapping[str, str]) -> HookCall:
     """Return whose call it is, as far as its arguments and variables say: for one that could not be read."""
-    parser = _Parser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser = _Parser(exit_on_error=False)
     add_options(parser)
     try:
         given, _ = parser.parse_known_args(arguments)
