@@ -17,7 +17,7 @@ with staying():
         django.core.management.commands.migrate django.db.backends.postgresql.base django.db.backends.sqlite3.base
         django.forms django.middleware.clickjacking django.middleware.common django.middleware.security
         django.template.defaulttags django.template.loader django.views.defaults django.views.generic
-        django_filters.rest_framework unfold unfold.components unfold.paginator unfold.sections whitenoise.middleware
+        django_filters.rest_framework unfold unfold.components unfold.paginator whitenoise.middleware
         rest_framework.negotiation rest_framework.response rest_framework.serializers twisted.internet.udp
         twisted.internet.unix
         mcp.server.lowlevel mcp.server.stdio mcp.server.streamable_http_manager pydantic
