@@ -21,7 +21,7 @@ with staying():
         rest_framework.negotiation rest_framework.response rest_framework.serializers twisted.internet.udp
         twisted.internet.unix
         mcp.server.lowlevel mcp.server.stdio mcp.server.streamable_http_manager pydantic
-        filelock httpx httpx_sse jsonschema markdown_it nh3 pathspec prometheus_client psutil psycopg_pool
+        filelock httpx httpx_sse jsonschema markdown_it nh3 prometheus_client psutil psycopg_pool
         pygments.formatters.html requests tomllib uuid_utils yaml
     """.split():
         import_module(name)
