@@ -68,8 +68,11 @@ def perform(toolset: Toolset, caller: Caller, name: str, arguments: Mapping[str,
         if caller.transport in PAGES or caller.cwd is not None or operation.own_transaction:
             params = reach_from_thread(params, share_from_thread(caller))
         data = _call(operation, params, caller)
+        answer = data if operation.wait is None else operation.wait.at_once(params, data)
+        if answer is not None:
+            return answer
         # asyncio's own way in: an interruption ends the wait, too, where asgiref's would leave it to its thread
-        return asyncio.run(_wait(caller, operation, params, data)) if operation.wait else data
+        return asyncio.run(_wait(caller, operation, params, data))
 
     started = time.perf_counter()
     return _answered(toolset, name, started, _outcome(call), _answers_for(toolset, name, arguments))
@@ -141,6 +144,8 @@ async def _aperform(toolset: Toolset, caller: Caller, name: str, arguments: Mapp
         async def waited(outcome: Outcome) -> Outcome:
             if wait is None or outcome.data is None:
                 return outcome
+            if (answer := wait.at_once(params, outcome.data)) is not None:
+                return Outcome(answer)
             return Outcome(await _wait(caller, operation, params, outcome.data, seen, *interests))
 
         if operation.quick:
@@ -169,7 +174,7 @@ def _abandoned(abandon: Callable[[Any, Caller, Data], object], params: Params, c
 def _permitted(operation: Operation[Any], params: Params, caller: Caller, interests: list[Interested]) -> Data:
     """Make a call and return its data; if it will wait, add the wait's interest to `interests`."""
     data, wait = _call(operation, params, caller), operation.wait
-    if wait is not None and wait.timeout(params) > 0 and not wait.done(data):
+    if wait is not None and wait.at_once(params, data) is None:
         interests.append(wait.interested(wait.resume(params, data)))
     return data
 

@@ -59,6 +59,12 @@ class Wait(Generic[P]):
     abandoned: Callable[[P, Caller, Data], object] | None = None
     capped: bool = True  # by max_wait_timeout_seconds; without, the parameter itself refuses what is too long
 
+    def at_once(self, params: P, data: Data) -> Data | None:
+        """Return the answer of a call that answered `data` and need not wait; None for one that must."""
+        if self.done(data):
+            return data
+        return self.expired(params, data) if self.timeout(params) <= 0 else None
+
 
 @dataclass(frozen=True)
 class Operation(Generic[P]):

@@ -46,10 +46,6 @@ async def wait_for(
     seconds = wait.timeout(params)
     if wait.capped:
         seconds = min(seconds, CoreSettings.current().max_wait_timeout_seconds)
-    if wait.done(data):
-        return data
-    if seconds <= 0:
-        return wait.expired(params, data)
     deadline = time.monotonic() + seconds
 
     if interested is None:  # it may look at a path
