@@ -169,8 +169,9 @@ def _check_names(which: str, given: Sequence[str]) -> None:
 def slot_of(caller: str) -> CallSlot:
     """Return the slot for another call of this caller. Raises QUOTA_EXCEEDED where too many of its calls wait
     already."""
-    if call_slots().waiting(caller) < MOST_WAITING:
-        return CallSlot(call_slots(), caller)
+    slot = CallSlot(call_slots(), caller)
+    if slot.line.waiting < MOST_WAITING:
+        return slot
     for notice in when_refused:
         notice()
     raise NexusError(

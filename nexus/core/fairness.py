@@ -1,21 +1,21 @@
 """Fair order of calls: which call is served next while more arrive than can be served at once
 (docs/explanation/fairness.md).
 
-Each caller's calls wait in a line of their own, and the lines are served in rotation. However many calls one caller
-sends, another caller's call waits for one call of each line, not for all of them.
+A call waits for a slot of its caller first, and then for one of all. So however many calls one caller sends, another
+caller's call waits for a few of them only.
 """
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 T = TypeVar("T")
 
@@ -23,9 +23,34 @@ AT_ONCE = 16  # calls that are served at once; each has its share of the event l
 SHARE = 4  # of these, how many may be one caller's
 LAPSE_SECONDS = 1.0  # a call that takes longer waits for a program or the like: its slot is given to others
 RETRY_SECONDS = 1  # when a caller whose call was refused may try again
-MOST_LAPSED = 28  # of one caller's calls that go on without a slot
 when_refused: list[Callable[[], None]] = []  # called where a call is refused because too many of its caller's wait
 SLOT = "nexus.slot"  # where the scope of a request has its slot
+
+
+class Line(asyncio.Semaphore):
+    """The slots of one caller, and how many of its calls wait for one."""
+
+    waiting = 0
+
+
+class CallSlots:
+    """The slots of one event loop."""
+
+    def __init__(self) -> None:
+        self.of_all = asyncio.Semaphore(AT_ONCE)
+        self._lines: WeakValueDictionary[str, Line] = WeakValueDictionary()  # each for as long as it has a call
+
+    def line(self, caller: str) -> Line:
+        """Return a caller's own slots."""
+        line = self._lines.get(caller)
+        if line is None:
+            line = self._lines[caller] = Line(SHARE)
+        return line
+
+    @property
+    def all_waiting(self) -> int:
+        """The number of calls that wait for a slot."""
+        return sum(line.waiting for line in self._lines.values())
 
 
 class CallSlot:
@@ -33,114 +58,44 @@ class CallSlot:
     while."""
 
     def __init__(self, slots: CallSlots, caller: str) -> None:
-        self.caller = caller
         self.held = False  # acquired, and not released
-        self.lapsed = False  # held, and another call was served instead
         self.kept = False  # whether the call goes on although its response has begun
-        self._slots = slots
+        self.line = slots.line(caller)
+        self._of_all = slots.of_all
         self._loop = asyncio.get_running_loop()
         self._lapse: asyncio.TimerHandle | None = None
 
     async def acquire(self) -> None:
         """Wait for a free slot, in fair order."""
-        if not self.held:
-            await self._slots.enter(self)
+        if self.held:
+            return
+        self.line.waiting += 1
+        try:
+            await self.line.acquire()
+            try:
+                await self._of_all.acquire()
+            except BaseException:
+                self.line.release()
+                raise
+        finally:
+            self.line.waiting -= 1
+        self.held = True
+        self._lapse = self._loop.call_later(LAPSE_SECONDS, self.release)
 
     def release(self) -> None:
         """Let the next call be served; without effect if the slot is not held."""
         if self.held:
             self.held = False
-            if self._lapse is not None:
-                self._lapse.cancel()
-                self._lapse = None  # it has the context of the call, which has this: a ring
-            self._slots.leave(self)
-
-    def begin(self) -> None:
-        """Begin the slot's time; `CallSlots` calls this."""
-        self.held, self.lapsed = True, False
-        self._lapse = self._loop.call_later(LAPSE_SECONDS, self._slots.lapse, self)
+            assert self._lapse is not None
+            self._lapse.cancel()
+            self._lapse = None  # it has the context of the call, which has this: a ring
+            self._of_all.release()
+            self.line.release()
 
     @property
     def is_here(self) -> bool:
         """Whether the slot belongs to the running event loop: a page that waits has a loop of its own on its thread."""
         return self._loop is asyncio.get_running_loop()
-
-
-class CallSlots:
-    """The slots of one event loop."""
-
-    def __init__(self) -> None:
-        self._lines: OrderedDict[str, OrderedDict[asyncio.Future[None], CallSlot]] = OrderedDict()  # the next one first
-        self._serving: Counter[str] = Counter()  # by caller, calls that are being served
-        self._lapsed: Counter[str] = Counter()  # and calls that go on without one
-        self._free = AT_ONCE
-
-    def waiting(self, caller: str) -> int:
-        """Return how many calls of a caller wait for a slot."""
-        return len(self._lines.get(caller, ()))
-
-    @property
-    def all_waiting(self) -> int:
-        """The number of calls that wait for a slot."""
-        return sum(map(len, self._lines.values()))
-
-    async def enter(self, slot: CallSlot) -> None:
-        """Wait until `slot` begins. If this is cancelled, it does not begin."""
-        if slot.caller not in self._lines and self._is_free(slot.caller):
-            self._give(slot)
-            return
-        given = asyncio.get_running_loop().create_future()
-        self._lines.setdefault(slot.caller, OrderedDict())[given] = slot
-        try:
-            await given
-        except asyncio.CancelledError:
-            if slot.held:
-                slot.release()
-            else:
-                self._forget(slot.caller, given)
-            raise
-
-    def leave(self, slot: CallSlot) -> None:
-        """Record that a call released its slot."""
-        if slot.lapsed:
-            _count_down(self._lapsed, slot.caller)
-        else:
-            self._free_place(slot.caller)
-
-    def lapse(self, slot: CallSlot) -> None:
-        """Let a call go on without its slot, unless too many of its caller's calls do already."""
-        if self._lapsed[slot.caller] < MOST_LAPSED:
-            slot.lapsed = True
-            self._lapsed[slot.caller] += 1
-            self._free_place(slot.caller)
-
-    def _free_place(self, caller: str) -> None:
-        _count_down(self._serving, caller)
-        self._free += 1
-        self._give_next()
-
-    def _is_free(self, caller: str) -> bool:
-        return self._free > 0 and self._serving[caller] < SHARE
-
-    def _give(self, slot: CallSlot) -> None:
-        self._free -= 1
-        self._serving[slot.caller] += 1
-        slot.begin()
-
-    def _give_next(self) -> None:
-        while caller := next(filter(self._is_free, self._lines), None):
-            given, slot = next(iter(self._lines[caller].items()))
-            self._lines.move_to_end(caller)
-            self._forget(caller, given)
-            if not given.cancelled():  # its client left in this moment, and its task has not noticed yet
-                self._give(slot)
-                given.set_result(None)
-
-    def _forget(self, caller: str, given: asyncio.Future[None]) -> None:
-        line = self._lines.get(caller, OrderedDict())
-        line.pop(given, None)
-        if not line:
-            self._lines.pop(caller, None)
 
 
 class AgentThreads:
@@ -168,7 +123,9 @@ class AgentThreads:
         with self._lock:
             if not self._lines[of]:
                 del self._lines[of]
-                _count_down(self._taken, of)
+                self._taken[of] -= 1
+                if not self._taken[of]:
+                    del self._taken[of]
                 return
             given, work = self._lines[of].popleft()
         if given.set_running_or_notify_cancel():
@@ -177,12 +134,6 @@ class AgentThreads:
             except BaseException as error:
                 given.set_exception(error)
         self._threads.submit(self._next, of)  # behind the calls of others
-
-
-def _count_down(counter: Counter[str], caller: str) -> None:
-    counter[caller] -= 1
-    if not counter[caller]:
-        del counter[caller]
 
 
 _call_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, CallSlots] = WeakKeyDictionary()

@@ -341,7 +341,7 @@ async def test_the_calls_of_one_key_wait_in_one_line_however_many_relays_send_th
         for number in range(5):
             await clients[0].call(number, "agent_list", {})
         async with asyncio.timeout(START_SECONDS):
-            while call_slots().waiting(holder_of(key)) < 5:
+            while call_slots().line(holder_of(key)).waiting < 5:
                 await asyncio.sleep(0)
         await clients[1].call(5, "agent_list", {})
         refused = (await clients[1].hear())["result"]["structuredContent"]["error"]
