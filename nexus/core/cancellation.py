@@ -41,9 +41,11 @@ async def while_there(receive: Any, work: Coroutine[Any, Any, T]) -> T | None:
     """
     task, left = asyncio.current_task(), asyncio.ensure_future(_gone(receive))
     assert task is not None
+    working = True
 
     def end(_: object) -> None:
-        task.cancel()
+        if working:  # a server says that the client is gone when the answer is complete, too
+            task.cancel()
 
     left.add_done_callback(end)
     try:
@@ -53,7 +55,7 @@ async def while_there(receive: Any, work: Coroutine[Any, Any, T]) -> T | None:
             return None
         raise
     finally:
-        left.remove_done_callback(end)
+        working = False
         left.cancel()
         await asyncio.gather(left, return_exceptions=True)
 

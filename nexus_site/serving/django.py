@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from copy import copy
 from functools import partial
-from io import BytesIO
 from typing import Any
 
 from asgiref.sync import ThreadSensitiveContext, iscoroutinefunction
 from django.conf import settings
 from django.contrib.messages.middleware import MessageMiddleware
 from django.core import signals
-from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler
 from django.core.handlers.exception import convert_exception_to_response
 from django.db import close_old_connections, reset_queries
@@ -25,11 +22,9 @@ from django.utils.deprecation import MiddlewareMixin
 from django.utils.module_loading import import_string
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-from nexus.core.cancellation import while_there
 from nexus.core.waiting import in_thread
 from nexus.web.middleware import MarkdownBudget
 
-LEFT_SECONDS = 1  # for a client's tasks to end after it left
 OF_PAGES = (MessageMiddleware, MarkdownBudget)  # asynchronous views render no pages
 CONNECTIONS = (  # Django's handlers would check any free thread's connection; `_whole` checks the one that is used
     (signals.request_started, reset_queries),
@@ -69,44 +64,17 @@ class Django(ASGIHandler):
         super().load_middleware()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        scope = {**scope, "path": scope.get("root_path", "") + scope["path"]}  # Django's own has the prefix of the site
         async with ThreadSensitiveContext(executor=self.threads):
             await self.handle(scope, receive, send)
 
-    async def handle(self, scope: Any, receive: Any, send: Any) -> None:
-        found = _resolve(scope["path"])
-        below = scope.get("root_path", "")
-        scope = {**scope, "path": below + scope["path"]}  # Django's own has the prefix of the site in it
-        if found is None or not iscoroutinefunction(found.func):
-            await super().handle(scope, receive, send)
-        elif (body := await _whole_body(receive)) is not None:
-            set_script_prefix(below)
-            request, refusal = self.create_request(scope, BytesIO(body))
-            if request is None:
-                assert refusal is not None
-                await self.send_response(refusal, send)
-                return
-            request.resolver_match = found
-            del body  # a waiting call should use little memory
-            try:
-                await while_there(receive, self._answer(request, send))
-            finally:
-                for lazy in ("user", "auser"):  # which refer to the request: a ring
-                    vars(request).pop(lazy, None)
-
-    async def _answer(self, request: HttpRequest, send: Any) -> None:
-        """Send the answer of an asynchronous view, without a thread."""
-        response: Any = await self._call(request)  # type: ignore[misc]  # it is asynchronous as what it wraps is
-        response._handler_class = type(self)
-        response._resource_closers.append(request.close)
-        try:
-            await self.send_response(response, send)
-        finally:
-            response.close()
-
     async def get_response_async(self, request: HttpRequest) -> Any:
-        """Return a page's answer, from a thread."""
+        """Return an asynchronous view's answer, or a page's from a thread."""
         set_urlconf(settings.ROOT_URLCONF)
         found = _resolve(request.path_info)
+        if found is not None and iscoroutinefunction(found.func):
+            request.resolver_match = found
+            return await self._call(request)  # type: ignore[misc]  # it is asynchronous as what it wraps is
         threads = getattr(found and found.func, "threads", self.threads)
         return await in_thread(threads, partial(copy_context().run, self._whole, request))
 
@@ -130,18 +98,6 @@ class Django(ASGIHandler):
             response = look(request, response)
         return response
 
-    async def listen_for_disconnect(self, receive: Any) -> None:
-        """Raise the error for a disconnect without a traceback. With one, the error and the request's frame would
-        refer to each other, and with them the response, until a garbage collection; nobody reads it where the
-        request was cancelled."""
-        try:
-            await super().listen_for_disconnect(receive)
-        except RequestAborted as left:
-            if task := asyncio.current_task():
-                task.add_done_callback(asyncio.Task.exception)
-            asyncio.get_running_loop().call_later(LEFT_SECONDS, left.with_traceback, None)
-            raise
-
 
 def _resolve(path: str) -> ResolverMatch | None:
     """Return the view for a path."""
@@ -149,18 +105,6 @@ def _resolve(path: str) -> ResolverMatch | None:
         return get_resolver().resolve(path)
     except Resolver404:
         return None
-
-
-async def _whole_body(receive: Any) -> bytes | None:
-    """Return a request's body, whose size is limited already; None where the client left first."""
-    pieces = []
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        pieces.append(message.get("body", b""))
-        if not message.get("more_body", False):
-            return b"".join(pieces)
 
 
 def _unused(request: HttpRequest) -> HttpResponseBase:

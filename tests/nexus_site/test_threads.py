@@ -77,10 +77,10 @@ async def test_a_slow_page_holds_up_no_other_request(gate: threading.Event) -> N
         assert gate.wait(PATIENCE)
 
     pages = Pages(2)
-    stuck = asyncio.create_task(pages({"page": slow}, None, None))
+    stuck = asyncio.create_task(pages({"page": slow, "path": ""}, None, None))
     await asyncio.to_thread(begun.wait)
     for _ in range(10):
-        await asyncio.wait_for(pages({"page": int}, None, None), PATIENCE / 2)
+        await asyncio.wait_for(pages({"page": int, "path": ""}, None, None), PATIENCE / 2)
     assert not stuck.done()
     gate.set()
     await stuck
