@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
+QUIET_SECONDS, DRAIN_SECONDS = 0.5, 10  # a server's end waits while calls still finish, but not for ever
 
 _end: BaseException | None = None  # the exception that the first signal raised
 _task: asyncio.Task[Any] | None = None  # the task that a signal cancels instead
@@ -67,6 +68,19 @@ def run(coroutine: Coroutine[Any, Any, Result]) -> Result:
     finally:
         coroutine.close()  # it may not have begun
         check()
+
+
+async def drained(running: Callable[[], Collection[asyncio.Future[Any]]]) -> None:
+    """Return when no call of a server is under way, or the remaining ones do not end: streams, or calls that take too
+    long."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + DRAIN_SECONDS
+    while (tasks := running()) and loop.time() < deadline:
+        done, _ = await asyncio.wait(tasks, timeout=QUIET_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        if not done:
+            return
 
 
 def ignore_interrupts() -> None:

@@ -60,7 +60,7 @@ class TooMuch(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
-        self.code = Code.CONTENT_TOO_LARGE if status == 413 else Code.VALIDATION_ERROR
+        self.code = Code.CONTENT_TOO_LARGE if status in (413, 431) else Code.VALIDATION_ERROR
 
 
 def values_in(message: bytes) -> int:

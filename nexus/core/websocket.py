@@ -63,6 +63,8 @@ class Listener(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Channels ha
         except TimeoutError:
             # What was being sent stands in the connection's buffer: the client has it before it has this.
             await self._end(f"You read too slowly. Connect again from this {self.position_key}.", TOO_SLOW)
+        except OSError:
+            pass  # the client left, as ASGI says it
         except NexusError as error:
             await self._end(error.message, REFUSED if error.code in self.refusals else BROKEN)
         except Exception:
@@ -70,9 +72,9 @@ class Listener(AsyncJsonWebsocketConsumer):  # type: ignore[misc]  # Channels ha
             await self._end(f"The server failed. Connect again from this {self.position_key}.", BROKEN)
 
     async def _end(self, reason: str, code: int) -> None:
-        with suppress(TimeoutError):
+        with suppress(OSError):  # too slow, or gone
             async with asyncio.timeout(FAREWELL_SECONDS):
                 await self.send_message("closing", reason=reason)
-        with suppress(TimeoutError):
+        with suppress(OSError):
             async with asyncio.timeout(FAREWELL_SECONDS):
                 await self.close(code)

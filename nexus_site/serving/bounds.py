@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-import socket
-import struct
-from collections.abc import Iterator
 from typing import Any
 
 from asgiref.typing import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, Scope
 
-from nexus.core.operations.errors import NexusError
+from nexus.core import waiting
+from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import whole_number
 from nexus.core.operations.replies import failure
 from nexus.core.size_limits import COUNTS_VALUES, TooMuch, most_values, values_in
 
-log = logging.getLogger(__name__)
-
+MAX_HEAD_BYTES = 64 * 1024  # of a request's headers; an endpoint may allow less, and says so
 MAX_BODY_BYTES = 4 * 1024 * 1024
 BODY_SECONDS = 30  # for the whole body to arrive
-SEND_SECONDS = 60  # for a client to read enough of a response for the next piece
-PIECE_BYTES = 64 * 1024  # of a response at once: a server buffers all of what it gets until the client reads it
-RESET = struct.pack("ii", 1, 0)  # SO_LINGER: the system also drops what the client did not read
+UNREAD_SECONDS = 60  # a client that reads nothing of what waits for it is dropped after this time
+MAX_FRAME_BYTES = 64 * 1024  # of a client's WebSocket message: filters and cursors are small
 
 
 class Bounded:
-    """An ASGI application with limits on its requests; a request beyond them is answered 413 or 408, in the
-    envelope."""
+    """An ASGI application with limits on its requests; a request beyond them is answered 431, 413 or 408, in the
+    envelope. So is, with 500, a request where the application fails before its response begins; the server logs it."""
 
     def __init__(self, application: ASGI3Application) -> None:
         self.application = application
@@ -36,31 +31,30 @@ class Bounded:
     async def __call__(self, scope: Scope, receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
         if scope["type"] != "http":
             return await self.application(scope, receive, send)
-        started, taken = False, True
+        started = False
 
         async def watched_send(message: Any) -> None:
-            nonlocal started, taken
-            started = True
-            for piece in _pieces(message):
-                try:
-                    async with asyncio.timeout(SEND_SECONDS):
-                        await send(piece)
-                except TimeoutError:
-                    taken = False
-                    log.info("a client was given up that did not take its response")
-                    if not _drop(send):
-                        raise
-                    await asyncio.sleep(0)  # the server notices, and tells the application as for any client that left
-                    return
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                if waiting.waiter().closing:  # otherwise a client that keeps calling delays the end
+                    message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+            elif scope["method"] == "HEAD":
+                message = {**message, "body": b""}  # Daphne would send it
+            await send(message)
 
         try:
+            if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEAD_BYTES:
+                raise TooMuch(431, f"The request's headers are above the limit of {MAX_HEAD_BYTES} bytes.")
             await self.application(scope, _bounded(scope, receive), watched_send)
         except TooMuch as refusal:
             if not started:
                 await answer_json(send, refusal.status, failure(NexusError(refusal.code, str(refusal))))
-        except TimeoutError:
-            if taken:
-                raise
+        except Exception:
+            if not started:
+                unexpected = NexusError(Code.INTERNAL_ERROR, "An unexpected internal error occurred.")
+                await answer_json(send, 500, failure(unexpected))
+            raise
 
 
 def _bounded(scope: Any, receive: ASGIReceiveCallable) -> ASGIReceiveCallable:
@@ -93,33 +87,6 @@ def _bounded(scope: Any, receive: ASGIReceiveCallable) -> ASGIReceiveCallable:
         return message
 
     return bounded
-
-
-def _pieces(message: Any) -> Iterator[Any]:
-    """Yield a message of a response with its body in pieces."""
-    body = message.get("body", b"")
-    starts = range(0, len(body), PIECE_BYTES)
-    if len(starts) <= 1:
-        yield message
-        return
-    for start in starts:
-        more = start != starts[-1] or message.get("more_body", False)
-        yield {**message, "body": body[start : start + PIECE_BYTES], "more_body": more}
-
-
-def _drop(send: Any) -> bool:
-    """Drop the connection behind a `send`, where the server allows it: an orderly close would wait for the client for
-    ever.
-
-    ASGI has no message for this. uvicorn's `send` is a method of the object with the transport; Daphne's server
-    here drops connections itself.
-    """
-    transport = getattr(getattr(send, "__self__", None), "transport", None)
-    if transport is None:
-        return False
-    transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-    transport.abort()
-    return True
 
 
 async def answer_json(send: Any, status: int, body: Any, headers: list[tuple[bytes, bytes]] | None = None) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from tests.acceptance.hub import ROOT, Hub, serving
+from tests.acceptance.hub import ROOT, SERVERS, Hub, serving
 from tests.acceptance.pool import RUNNERS, Pool, until
 from tests.conftest import Furnish
 from tests.outside import npm_packages, program
@@ -27,9 +27,10 @@ def driven(starts_hubs: None) -> None:
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Hub]:
-    """One running hub for the tests of a module."""
-    with serving(furnish(tmp_path_factory.mktemp("hub") / "home")) as served:
+def hub(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[Hub]:
+    """One running hub for the tests of a module; a module's parameter is its server."""
+    server = getattr(request, "param", SERVERS[0])
+    with serving(furnish(tmp_path_factory.mktemp("hub") / "home"), "--server", server) as served:
         yield served
 
 

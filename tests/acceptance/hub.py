@@ -20,6 +20,7 @@ from tests.postgres import store_of
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 180  # a bound against hanging, not a figure
+SERVERS = ("daphne", "uvicorn")  # of `nexus serve --server`
 Running = subprocess.Popen[str] | warm.Process
 
 

@@ -13,8 +13,9 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from tests.acceptance.hub import START_SECONDS, Hub
+from tests.acceptance.hub import SERVERS, START_SECONDS, Hub
 
+pytestmark = pytest.mark.parametrize("hub", SERVERS, indirect=True)
 SURFACES = ["/mcp", "/api/v1/agents", "/api/v1/stream", "/metrics"]
 
 
@@ -105,13 +106,15 @@ def test_10_000_headers_are_refused(hub: Hub) -> None:
     connection = socket.create_connection(hub.address, timeout=START_SECONDS)
     with contextlib.suppress(OSError):  # it may hang up before it has them all
         connection.sendall(b"GET /healthz HTTP/1.1\r\nhost: %s\r\n" % hub.authority.encode() + head + b"\r\n")
-        assert status(connection) == 400
+        assert status(connection) in (400, 431)
 
 
-def test_slow_bodies_hold_up_nobody(hub: Hub) -> None:
+def test_slow_bodies_hold_up_no_other_caller(hub: Hub) -> None:
+    """Under uvicorn, each takes one of their caller's slots for a second."""
+    key = {"x-api-key": hub.key("quick")}
     head = b"POST /api/v1/operations/nexus_info HTTP/1.1\r\nhost: %s\r\ncontent-length: 1000\r\n\r\n{"
     slow = [raw(hub, head % hub.authority.encode()) for _ in range(200)]
-    assert_served(hub)
+    assert httpx.get(f"{hub.url}/api/v1/agents", headers=key).status_code == 200
     for connection in slow:
         connection.close()
 

@@ -6,7 +6,9 @@ import asyncio
 import json
 from typing import Any
 
-from tests.acceptance.hub import START_SECONDS, Hub
+import pytest
+
+from tests.acceptance.hub import SERVERS, START_SECONDS, Hub
 
 FLOOD = 400
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -31,6 +33,7 @@ async def call(hub: Hub, stream: Stream, key: str, name: str, toolset: str = "",
     return int(answer.split(b" ", 2)[1])
 
 
+@pytest.mark.parametrize("hub", SERVERS, indirect=True)
 def test_a_call_is_not_behind_the_many_of_another_key(hub: Hub) -> None:
     keys = {agent_id: hub.key(agent_id) for agent_id in ("flooding", "other")}
     done: list[str] = []

@@ -1,9 +1,10 @@
-"""`serve` as a process: readiness, one server per home, signals, and the same application under uvicorn."""
+"""`serve` as a process: readiness, one server per home, signals, and the servers that it offers."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -14,8 +15,8 @@ import httpx
 import pytest
 
 from nexus.core.instance import running
-from tests.acceptance.hub import Hub, serving, start
-from tests.acceptance.processes import nexus
+from tests.acceptance.hub import SERVERS, START_SECONDS, Hub, serving, start
+from tests.acceptance.processes import environment, nexus
 from tests.ports import free_port
 
 
@@ -90,9 +91,12 @@ def test_it_says_what_to_do_about_a_damaged_signing_key(home: Path, damage: byte
     assert (home / "secret_key").read_bytes() == damage
 
 
+@pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_it_answers_parked_waits_and_ends_cleanly_on_a_signal(home: Path, tmp_path: Path, number: int) -> None:
-    with serving(home, "--project", str(tmp_path)) as hub:
+def test_it_answers_parked_waits_and_ends_cleanly_on_a_signal(
+    home: Path, tmp_path: Path, number: int, server: str
+) -> None:
+    with serving(home, "--project", str(tmp_path), "--server", server) as hub:
         answers: list[httpx.Response] = []
         wait = {"project_root": str(tmp_path), "agent_id": "ann", "stream": "workspace", "timeout_seconds": 30}
 
@@ -110,12 +114,8 @@ def test_it_answers_parked_waits_and_ends_cleanly_on_a_signal(home: Path, tmp_pa
         assert not [line for line in hub.lines if "Traceback" in line or "ERROR" in line]
 
 
-def test_it_runs_under_uvicorn_unchanged(home: Path) -> None:
-    port = free_port()
-    command = [sys.executable, "-m", "uvicorn", "nexus_site.asgi:application", "--port", str(port)]
-    hub = start(home, command=[*command, "--timeout-graceful-shutdown", "2"], ready="Uvicorn running")
-    hub.url = f"http://127.0.0.1:{port}"
-    try:
+def test_it_runs_under_uvicorn(home: Path) -> None:
+    with serving(home, "--server", "uvicorn") as hub:
         assert httpx.get(f"{hub.url}/readyz").json()["data"]["checks"]["migrations"] is True
         assert httpx.get(f"{hub.url}/static/admin/css/base.css").status_code == 200
         key = hub.key("ann")
@@ -130,8 +130,29 @@ def test_it_runs_under_uvicorn_unchanged(home: Path) -> None:
             assert next(events.iter_lines()) == ": here"
         refused = httpx.post(f"{hub.url}/api/v1/operations/x", content=b"x" * 5_000_000)
         assert (refused.status_code, refused.json()["error"]["code"]) == (413, "CONTENT_TOO_LARGE")
+        assert hub.stop() == 0
+        assert not [line for line in hub.lines if not line.startswith("[nexus] ")]
+
+
+def test_another_server_runs_the_application_too(home: Path) -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "uvicorn", "nexus_site.asgi:application", "--port", str(port)]
+    hub = start(home, command=command, ready="Uvicorn running")
+    try:
+        key = f"nxs_{'0' * 48}"
+        assert httpx.get(f"http://127.0.0.1:{port}/readyz?api_key={key}").status_code == 200
         assert not any(key in line for line in hub.lines), "the access log holds a key"
-        hub.stop()
-        assert any("Application shutdown complete" in line for line in hub.lines)
     finally:
         hub.process.kill()
+
+
+def test_a_server_that_is_not_installed_is_named(home: Path) -> None:
+    hidden = "import sys; sys.modules['uvicorn'] = None; from nexus_site import launch; launch.main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", hidden, "serve", "--port", "0", "--server", "uvicorn"],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=START_SECONDS,
+    )
+    assert ended.returncode == 1 and "CONFIG_ERROR" in ended.stderr and "the extra uvicorn:" in ended.stderr

@@ -10,7 +10,7 @@ import pytest
 
 from nexus.core.config import CoreSettings
 from nexus_site.serving import bounds
-from nexus_site.serving.bounds import MAX_BODY_BYTES, Bounded
+from nexus_site.serving.bounds import MAX_BODY_BYTES, MAX_HEAD_BYTES, Bounded
 from tests.acceptance.hub import START_SECONDS
 
 
@@ -39,7 +39,7 @@ def ask(parts: list[bytes], *headers: tuple[bytes, bytes], stall: bool = False) 
         async def send(message: Any) -> None:
             sent.append(message)
 
-        scope: Any = {"type": "http", "headers": list(headers)}
+        scope: Any = {"type": "http", "method": "POST", "headers": list(headers)}
         await Bounded(echo)(scope, receive, send)
         return sent[0]["status"], json.loads(sent[1]["body"])
 
@@ -69,3 +69,8 @@ def test_it_does_not_wait_for_a_slow_body_for_ever(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(bounds, "BODY_SECONDS", 0.05)
     status, envelope = ask([b"x"], stall=True)
     assert (status, envelope["ok"]) == (408, False)
+
+
+def test_it_refuses_headers_above_the_limit() -> None:
+    status, envelope = ask([b""], (b"x", b"y" * MAX_HEAD_BYTES))
+    assert (status, envelope["error"]["code"]) == (431, "CONTENT_TOO_LARGE")

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,19 @@ from nexus.core.cli import CommandGroup, NexusCommand
 from nexus.core.config import CoreSettings
 from nexus.core.contributions import Address
 from nexus.core.database.store import store
+from nexus.core.installation import needs_extra
 from nexus.core.instance import local_url, only_server
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import whole_number
+from nexus_site.serving import bounds
 
 PROC = Path("/proc")
 LISTENING = "0A"
 LOOPBACK = "127.0.0.1"
 BACKLOG = 1024  # connections that wait to be accepted
+# How long a thread keeps the interpreter. A call waits for it several times, at each statement for one: with Python's
+# own 5 ms, many calls at once made a read of another key take 40 ms.
+SWITCH_SECONDS = 0.001
 
 
 class Command(NexusCommand):
@@ -59,6 +65,12 @@ exit codes: 0 ended by SIGINT, SIGTERM or SIGHUP; 1 it could not start; stderr h
             action="store_true",
             help="In the background, expire leases, close dead sessions and prune what is past its retention window.",
         )
+        parser.add_argument(
+            "--server",
+            choices=["daphne", "uvicorn"],
+            default="daphne",
+            help="The HTTP server; uvicorn is an extra. [daphne]",
+        )
 
     def run(self, **options: Any) -> None:
         """Serve until SIGINT, SIGTERM or SIGHUP. Raises CONFIG_ERROR where this process cannot be the server."""
@@ -82,7 +94,7 @@ exit codes: 0 ended by SIGINT, SIGTERM or SIGHUP; 1 it could not start; stderr h
             settings.NEXUS_TRUSTS_LOCAL = is_loopback(address)
             if not settings.NEXUS_TRUSTS_LOCAL or CoreSettings.current().trusted_proxies:
                 _lock_nobody_out()
-            _serve([listening, *alone], local_url(address, port), addresses)
+            _serve(options["server"], [listening, *alone], local_url(address, port), addresses)
         waiting.WRITERS.shutdown()  # waits for the writes under way
         sys.stdout.flush()
         os._exit(0)  # a look-up or a mount that hangs blocks its thread, which would keep the process alive
@@ -113,6 +125,8 @@ def _listen(host: str, port: int, advice: str) -> socket.socket:
         )[0]
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; its connections inherit it
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, bounds.UNREAD_SECONDS * 1000)
         listening.bind(address)
         listening.listen(BACKLOG)
     except (OSError, UnicodeError) as error:
@@ -134,9 +148,8 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _serve(listening: Sequence[socket.socket], url: str, addresses: Sequence[Address]) -> None:
-    from nexus_site.serving.daphne import HubServer
-
+def _serve(server: str, listening: Sequence[socket.socket], url: str, addresses: Sequence[Address]) -> None:
+    serving = _server_class(server)
     remarks = [remark for app in nexus_apps() for remark in app.remarks().items()]
     is_login_asked = settings.NEXUS_TRUSTS_LOCAL and runs_others_programs()
 
@@ -155,7 +168,16 @@ def _serve(listening: Sequence[socket.socket], url: str, addresses: Sequence[Add
 
     from nexus_site.asgi import application
 
-    HubServer(application, listening, ready).run()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    serving(application, listening, ready).run()
+
+
+def _server_class(name: str) -> Any:
+    """Return the server of this name. Raises CONFIG_ERROR where its packages are missing."""
+    try:
+        return import_module(f"nexus_site.serving.{name}").HubServer
+    except ModuleNotFoundError:
+        raise NexusError(Code.CONFIG_ERROR, f"{needs_extra(f'--server {name}', name)}.") from None
 
 
 def listener_of(port: int) -> str | None:
