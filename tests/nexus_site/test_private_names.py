@@ -25,23 +25,6 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
         ("coordination/admin.py", f"User._meta.{name}"): "Django: no way to name the models of another app on pages"
         for name in ("app_config.verbose_name", "verbose_name", "verbose_name_plural")
     },
-    **{
-        ("nexus/core/database/postgres/backend/base.py", name): "Django: a database backend has no public methods"
-        for name in ("_cursor", "_savepoint", "_savepoint_rollback", "_commit", "_rollback", "_close")
-    },
-    ("nexus/core/database/prepared.py", "_iterable_class"): "Django: statements are compiled privately",
-    ("nexus/topics/services.py", "_raw_delete"): "Django: no DELETE without the collector",
-    **{
-        ("nexus_site/serving/daphne.py", name): "Daphne: no limits, no back-pressure, no lifespan"
-        for name in (
-            *("_response_started", "_channel", "_respondToBadRequestAndDisconnect"),
-            *("_tempDataBuffer", "_asyncioEventloop"),
-        )
-    },
-    **{
-        ("nexus_site/serving/django.py", name): "Django: its ASGI handler runs each request in a thread of its choice"
-        for name in ("_handler_class", "_resource_closers")
-    },
 }
 
 
