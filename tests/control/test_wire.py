@@ -130,7 +130,8 @@ def test_a_setting_admits_keys_from_elsewhere_and_never_the_token(rpc: Wire, con
 def test_it_takes_posts_alone(rpc: Wire) -> None:
     for method in ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "post"]:
         answer = rpc.raw(body=LIST, method=method)
-        assert (answer.status, answer.code, answer.headers["allow"]) == (405, INVALID_REQUEST, "POST")
+        assert (answer.status, answer.headers["allow"]) == (405, "POST")
+        assert answer.body == b"" if method == "HEAD" else answer.code == INVALID_REQUEST
 
 
 def test_it_answers_at_both_paths_of_the_pool(rpc: Wire) -> None:

@@ -79,7 +79,7 @@ def test_it_starts_a_process_without_what_it_may_never_need(tmp_path: Path, comm
 
 
 EACH_CALL = ("git_steps", "sandbox_init")
-SLOW = {"contextlib", "enum", "json", "pathlib", "re", "shutil", "signal", "subprocess", "threading"}
+SLOW = {"contextlib", "enum", "json", "pathlib", "re", "shutil", "subprocess", "threading"}
 
 
 @pytest.mark.parametrize("name", ["core/guardian", *(f"control/runners/programs/{one}" for one in EACH_CALL)])
