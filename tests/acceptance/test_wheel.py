@@ -83,7 +83,7 @@ def test_it_works_from_another_directory(wheel: Path, installed: Path, tmp_path:
     where = run(python, "-P", "-c", "import nexus_site; print(nexus_site.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(installed)
     more = "from nexus.core.installation import install_command; print(install_command('postgres'))"
-    assert f"postgres,semantic] @ {wheel.as_uri()}'" in run(python, "-P", "-c", more, cwd=tmp_path)
+    assert f"postgres,semantic,uvicorn] @ {wheel.as_uri()}'" in run(python, "-P", "-c", more, cwd=tmp_path)
     said = run(str(installed / "bin" / "nexus"), *command.split(), cwd=tmp_path)
     assert told in said
 
@@ -123,7 +123,7 @@ def test_what_setup_writes_starts_whatever_python_is_told(installed: Path, tmp_p
         "PYTHONOPTIMIZE": "2",
     }
     said = run(entry["command"], *entry["args"], cwd=tmp_path, input=INITIALIZE, **variables)
-    assert '"serverInfo"' in said and "Nexus is where the agents" in said
+    assert '"serverInfo"' in said and "Nexus is where agents" in said
 
 
 def borrowed(folder: Path) -> str:
