@@ -252,6 +252,7 @@ ACCOUNTS = (OPERATORS_ONLY, AT_THE_MACHINE)
 class OperatorRow(TypedDict):
     operator: str
     active: bool
+    viewer: bool
     last_login_at: Time | None
     created_at: Time
 
@@ -268,6 +269,7 @@ def operator_list(p: Nothing, caller: Caller) -> OperatorList:
             {
                 "operator": user.get_username(),
                 "active": user.is_active and user.is_staff,
+                "viewer": not user.is_superuser,
                 "last_login_at": iso(user.last_login),
                 "created_at": iso(user.date_joined),
             }
@@ -285,10 +287,15 @@ class OperatorPassword(TypedDict):
     password: str
 
 
-@operation(OperatorRef, Code.VALIDATION_ERROR, Code.NOT_OWNER, requires=ACCOUNTS, tool=False)
-def operator_create(p: OperatorRef, caller: Caller) -> OperatorPassword:
+class OperatorCreate(OperatorRef):
+    viewer: Annotated[bool, Field(description="It sees everything and does nothing.")] = False
+
+
+@operation(OperatorCreate, Code.VALIDATION_ERROR, Code.NOT_OWNER, requires=ACCOUNTS, tool=False)
+def operator_create(p: OperatorCreate, caller: Caller) -> OperatorPassword:
     """Create an account of the dashboard. The answer shows its password, only this once."""
-    return {"operator": p.operator, "password": operators.create(name=p.operator, operator=operator_behind(caller))}
+    password = operators.create(name=p.operator, viewer=p.viewer, operator=operator_behind(caller))
+    return {"operator": p.operator, "password": password}
 
 
 @operation(OperatorRef, *OF_ONE, Code.NOT_OWNER, requires=ACCOUNTS, tool=False, destructive=True)

@@ -15,9 +15,10 @@ from nexus.core.database.store import write
 from nexus.core.operations.errors import invalid, not_found
 
 if TYPE_CHECKING:
-    from django.contrib.auth.models import User
+    from django.contrib.auth.models import Group, User
 
 FIRST = "operator"
+VIEWERS = "viewers"  # the group of accounts that see everything and do nothing
 
 
 def create_first() -> tuple[str, str] | None:
@@ -41,8 +42,9 @@ def create_first() -> tuple[str, str] | None:
     return FIRST, password
 
 
-def create(*, name: str, operator: str) -> str:
-    """Create an account that may log in and do everything; return its password, which is shown only here.
+def create(*, name: str, viewer: bool = False, operator: str) -> str:
+    """Create an account that may log in and do everything, or as a viewer see everything; return its password, which is
+    shown only here.
 
     Raises VALIDATION_ERROR for a name that is taken or that no account may have.
     """
@@ -56,13 +58,31 @@ def create(*, name: str, operator: str) -> str:
         raise invalid(f"operator: {error.messages[0]}", field="operator") from None
     try:
         with write():
-            User.objects.create_superuser(name, password=password)
+            user = User.objects.create_user(name, password=password, is_staff=True, is_superuser=not viewer)
+            set_group(user)
             audit.record(operator, "operator.created", moment, name=name)
     except IntegrityError:
         raise invalid(
             f"There is an operator {name!r} already: operator_password_reset lets one in again.", field="operator"
         ) from None
     return password
+
+
+def set_group(user: User) -> None:
+    """Put an account into the group of viewers, or out of it, by its right to act."""
+    if user.is_staff and not user.is_superuser:
+        user.groups.add(viewers())
+    else:
+        user.groups.remove(*user.groups.filter(name=VIEWERS))
+
+
+def viewers() -> Group:
+    """Return the group of viewers, who may see the rows of every model."""
+    from django.contrib.auth.models import Group, Permission
+
+    group, _ = Group.objects.get_or_create(name=VIEWERS)
+    group.permissions.set(Permission.objects.filter(codename__startswith="view_"))
+    return group
 
 
 def reset_password(*, name: str, operator: str) -> str:

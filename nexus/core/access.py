@@ -58,13 +58,15 @@ class ConnectionInfo:
     """The credentials and addresses that a connection presents.
 
     `peer` is the client's address: behind a trusted proxy the one that the proxy names, None if it names none.
-    `staff` names the operator who is logged in to the admin, if one is, and `session` is the key of that login.
+    `staff` names the operator who is logged in to the admin, if one is, and `session` is the key of that login;
+    a `viewer` is one without Django's rights of a superuser.
     """
 
     peer: str | None
     headers: tuple[tuple[str, str], ...]  # names in lower case
     query: str
     staff: str | None = None
+    viewer: bool = False
     session: str | None = None
     http_version: str = "1.1"
 
@@ -77,7 +79,7 @@ class ConnectionInfo:
             peer, version = scope.get("client"), scope.get("http_version", "1.1")
             query = scope["query_string"].decode("latin-1")
             info = cls(peer[0] if peer else None, tuple(headers), query, http_version=version)
-        return info._of(staff_name(user), _key_of(scope.get("session")))
+        return info._of(user, scope.get("session"))
 
     @classmethod
     def of_request(cls, request: HttpRequest, user: Any = None) -> ConnectionInfo:
@@ -89,11 +91,13 @@ class ConnectionInfo:
             peer, query = request.META.get("REMOTE_ADDR") or None, request.META.get("QUERY_STRING", "")
             info = cls(peer, headers, query, http_version=scope.get("http_version", "1.1"))
         user = getattr(request, "user", None) if user is None else user
-        return info._of(staff_name(user), _key_of(getattr(request, "session", None)))
+        return info._of(user, getattr(request, "session", None))
 
-    def _of(self, staff: str | None, session: str | None) -> ConnectionInfo:
+    def _of(self, user: Any, session: Any) -> ConnectionInfo:
         """Return a copy for a login, if there is one."""
-        return replace(self, staff=staff, session=session) if staff or session else self
+        staff, key = staff_name(user), _key_of(session)
+        viewer = staff is not None and is_viewer(user)
+        return replace(self, staff=staff, viewer=viewer, session=key) if staff or key else self
 
     def values(self, name: str) -> list[str]:
         """Return every value of a header, in order."""
@@ -140,7 +144,8 @@ def identify(
     if not key_required:
         if info.staff is not None and (connection is None or _still_logged_in(info)):
             recognise_session(info.session)
-            return Caller(transport, operator=info.staff, connection=connection or operator_connection(info.staff))
+            connection = connection or operator_connection(info.staff)
+            return Caller(transport, operator=info.staff, viewer=info.viewer, connection=connection)
         if settings.NEXUS_TRUSTS_LOCAL and _is_from_here(info, host) and not runs_others_programs():
             forwarded_by = _sign_of_a_proxy(info)
             if not forwarded_by:
@@ -217,6 +222,11 @@ def staff_name(user: Any) -> str | None:
     return str(user.get_username())
 
 
+def is_viewer(user: Any) -> bool:
+    """Return whether a member of the staff may only look."""
+    return not user.is_superuser
+
+
 def _sessions(info: ConnectionInfo) -> list[str]:
     """Return the session keys that a request presents."""
     parts = (part.strip().partition("=") for value in info.values("cookie") for part in value.split(";"))
@@ -240,12 +250,13 @@ def _key_of(session: Any) -> str | None:
 
 def _still_logged_in(info: ConnectionInfo) -> bool:
     """Return whether the login that a connection began with is still valid: not ended, of an active account, with the
-    same password."""
+    same password and the same rights."""
     from django.contrib.auth import get_user  # not there in an agent's process
 
     request = HttpRequest()
     request.session = import_module(settings.SESSION_ENGINE).SessionStore(info.session)
-    return staff_name(get_user(request)) == info.staff
+    user = get_user(request)
+    return staff_name(user) == info.staff and is_viewer(user) == info.viewer
 
 
 def allowed_hosts(bind: str) -> list[str]:

@@ -16,6 +16,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from coordination.toolset import COORDINATION
 from nexus.core import apps
+from nexus.core.access import is_viewer, staff_name
 from nexus.core.clock import now
 from nexus.core.contributions import Answerable
 from nexus.core.operations import dispatch
@@ -151,6 +152,6 @@ def _render(request: HttpRequest, context: dict[str, Any], status: int) -> HttpR
 
 
 def _still_operator(name: str) -> bool:
-    """Return whether links may act for an operator: an account of this name, if there is one, is still active."""
+    """Return whether links may act for an operator: an account of this name, if there is one, may still act."""
     account = get_user_model().objects.filter(username=name).first()
-    return account is None or (account.is_active and account.is_staff)
+    return account is None or (staff_name(account) is not None and not is_viewer(account))

@@ -16,6 +16,7 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import get_script_prefix
 
+from nexus.core.access import is_viewer
 from nexus.core.apps import bells, nexus_apps, reword
 from nexus.core.clock import now
 from nexus.core.domain import domain
@@ -90,7 +91,8 @@ def posted(request: HttpRequest) -> QueryDict | None:
 def operator(request: HttpRequest) -> Caller:
     """Return the user of the page as a caller of operations."""
     name = request.user.get_username()
-    return Caller(transport="admin", operator=name, connection=operator_connection(name))
+    connection = operator_connection(name)
+    return Caller(transport="admin", operator=name, viewer=is_viewer(request.user), connection=connection)
 
 
 def operate(

@@ -186,7 +186,7 @@ def test_it_counts_only_active_members_of_the_staff() -> None:
     traits = {"is_authenticated": True, "is_active": True, "is_staff": True}
 
     def staff(**lacking: bool) -> str | None:
-        user = SimpleNamespace(get_username=lambda: "olga", **{**traits, **lacking})
+        user = SimpleNamespace(get_username=lambda: "olga", is_superuser=True, **{**traits, **lacking})
         return ConnectionInfo.of_scope(scope, user).staff
 
     assert staff() == "olga"

@@ -21,13 +21,20 @@ class Command(VerbsCommand):
                 columns={
                     "operator": "operator",
                     "may log in": "active",
+                    "only looks": "viewer",
                     "last login": time("last_login_at"),
                     "made": time("created_at"),
                 },
                 examples=["nexus operators list --json"],
                 nothing="there is none; on this machine the dashboard asks for no login",
             ),
-            Verb("create", operation="operator_create", words=["operator"], examples=["nexus operators create maria"]),
+            Verb(
+                "create",
+                operation="operator_create",
+                words=["operator"],
+                options=["viewer"],
+                examples=["nexus operators create maria", "nexus operators create otto --viewer"],
+            ),
             Verb(
                 "reset-password",
                 operation="operator_password_reset",

@@ -59,6 +59,7 @@ class Caller:
     transport: str
     agent_id: str | None = None
     operator: str | None = None
+    viewer: bool = False  # an operator who sees everything and does nothing
     connection: str | None = None
     credential: str | None = field(default=None, compare=False, repr=False)
     # Whether the transport itself knows that the bound agent asks, where a call has no room for a session's secret.

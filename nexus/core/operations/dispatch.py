@@ -277,8 +277,11 @@ def _permit(caller: Caller, operation: Operation[Any], params: Params) -> Outcom
 
 
 def _check(caller: Caller, operation: Operation[Any], params: Params) -> None:
-    """Check identity and requirements. Raises what `_check_identity` and the requirements raise."""
+    """Check identity and requirements. Raises what `_check_identity` and the requirements raise, and NOT_OWNER for a
+    viewer's call that is no read."""
     _check_identity(caller, operation, params)
+    if caller.viewer and not operation.read_only:
+        raise NexusError(Code.NOT_OWNER, "This account is a viewer's: it sees everything and does nothing.")
     for requirement in operation.requires:
         requirement.check(operation, params, caller)
 
