@@ -21,10 +21,11 @@ from coordination.log.emit import streams
 from coordination.log.sentences import lines
 from coordination.models import Artifact, Channel, Event, Session, Workspace
 from coordination.routing import Target, describe
+from coordination.services import operators
 from nexus.core.operations.caller import LOCAL_OPERATOR
 from nexus.web import records
 from nexus.web.forms import OFFERED
-from nexus.web.records import RecordAdmin, code, link, moment
+from nexus.web.records import OperationAdmin, code, link, moment
 from nexus.web.templatetags.nexus import plain, readable
 
 
@@ -34,7 +35,7 @@ def audience(target: Target | None) -> SafeString:
 
 
 @admin.register(Workspace)
-class WorkspaceAdmin(RecordAdmin):
+class WorkspaceAdmin(OperationAdmin):
     list_display = ("title", "root", "created", "seen", "open_mail", "open_events", "open_graph", "open_plan")
     search_fields = ("display_name", "root_realpath", "workspace_id")
     ordering = ("-last_seen_at",)
@@ -112,7 +113,7 @@ class WorkspaceFilter(admin.SimpleListFilter):
         return queryset.filter(workspace=self.value()) if self.value() else queryset
 
 
-class InWorkspace(RecordAdmin):
+class InWorkspace(OperationAdmin):
     """Base of the records that belong to a workspace."""
 
     list_select_related: tuple[str, ...] = ("workspace",)
@@ -287,13 +288,10 @@ class EventAdmin(InWorkspace):
     )
     readonly_fields = fields
 
-    def get_changelist_instance(self, request: HttpRequest) -> Any:
-        """Return the list with the sentences of its rows. They are made together, so that they cost no query each."""
-        changelist = super().get_changelist_instance(request)
-        changelist.result_list = list(changelist.result_list)
-        for line in lines(changelist.result_list):
+    def completed(self, rows: list[Event]) -> list[Event]:
+        for line in lines(rows):
             line.event.parts = line.parts  # type: ignore[attr-defined]  # for the cell
-        return changelist
+        return rows
 
     @admin.display(description="What happened")
     def sentence(self, row: Event) -> str:
@@ -339,17 +337,17 @@ admin.site.unregister(Group)
 
 @admin.register(User)
 class OperatorAdmin(UserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]  # the theme ships no types
-    """Operators' accounts. An operator may do everything: permissions and groups are not used."""
+    """Operators' accounts. An operator may do everything; a viewer, who has no right to act, sees everything."""
 
     form = UserChangeForm
     add_form = UserCreationForm
     add_form_template = None  # Django's mentions options that this form does not have
     change_password_form = AdminPasswordChangeForm
-    list_display = ("username", "is_active", "is_staff", "last_login")
-    list_filter = ("is_active", "is_staff")
+    list_display = ("username", "is_active", "is_staff", "may_act", "last_login")
+    list_filter = ("is_active", "is_staff", "is_superuser")
     search_fields = ("username",)
     filter_horizontal = ()
-    fieldsets = ((None, {"fields": ("username", "password", "is_active", "is_staff", "last_login")}),)
+    fieldsets = ((None, {"fields": ("username", "password", "is_active", "is_staff", "is_superuser", "last_login")}),)
     add_fieldsets = ((None, {"fields": ("username", "password1", "password2")}),)
     readonly_fields = ("last_login",)
 
@@ -357,7 +355,18 @@ class OperatorAdmin(UserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]  # t
         """Leave out the account of local requests: nobody can log in to it."""
         return super().get_queryset(request).exclude(username=LOCAL_OPERATOR)
 
+    @admin.display(description="May act", boolean=True, ordering="is_superuser")
+    def may_act(self, row: User) -> bool:
+        return row.is_superuser
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **how: Any) -> Any:
+        """Say in our words what a superuser is."""
+        if db_field.name == "is_superuser":
+            how |= {"label": "May act", "help_text": "Without it, the account is a viewer's: it sees everything."}
+        return super().formfield_for_dbfield(db_field, request, **how)
+
     def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
-        obj.is_staff = obj.is_staff or not change
-        obj.is_superuser = obj.is_staff
+        if not change:
+            obj.is_staff = obj.is_superuser = True
         super().save_model(request, obj, form, change)
+        operators.set_group(obj)

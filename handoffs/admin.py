@@ -8,7 +8,10 @@ from django.contrib import admin
 from django.http import HttpRequest
 
 from coordination.admin import InWorkspace, WorkspaceFilter, audience
+from handoffs.attention import VERBS, possible
 from handoffs.models import Handoff
+from handoffs.selectors import state_at
+from nexus.core.clock import now
 from nexus.web.records import link, moment
 from nexus.web.templatetags.nexus import readable
 
@@ -18,6 +21,7 @@ class HandoffAdmin(InWorkspace):
     list_display_links = None  # its page tells it all
     list_display = ("work", "status", "sender", "audience", "holder", "leased", "workspace_link", "changed")
     list_filter = ("status", WorkspaceFilter)
+    operations = tuple(VERBS.values())
     search_fields = ("title", "handoff_id", "from_agent_id", "claimed_by")
     ordering = ("-created_event_id",)
     sortable_by = ("work",)
@@ -30,6 +34,9 @@ class HandoffAdmin(InWorkspace):
     def get_queryset(self, request: HttpRequest) -> Any:
         rows = super().get_queryset(request)
         return rows.defer("payload", "result") if request.path.endswith("/handoff/") else rows
+
+    def operations_on(self, row: Handoff) -> list[str]:
+        return [action.operation for action in possible(state_at(row, now()))]
 
     @admin.display(description="Work", ordering="created_event_id")
     def work(self, row: Handoff) -> str:

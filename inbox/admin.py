@@ -9,10 +9,10 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from coordination.admin import InWorkspace, audience
-from inbox.models import Delivery, Message
+from inbox.models import Delivery, DeliveryStatus, Message
 from nexus.web import records
 from nexus.web.forms import searched
-from nexus.web.records import RecordAdmin, link, moment
+from nexus.web.records import OperationAdmin, link, moment
 
 
 @admin.register(Message)
@@ -82,17 +82,21 @@ class MessageAdmin(InWorkspace):
 
 
 @admin.register(Delivery)
-class DeliveryAdmin(RecordAdmin):
+class DeliveryAdmin(OperationAdmin):
     list_display_links = None  # its page tells it all
     list_display = ("letter", "who", "status", "attempts", "leased", "read", "created")
     list_select_related = ("message",)
     list_filter = ("status",)
+    operations = ("dead_letter_requeue", "dead_letter_forward", "dead_letter_acknowledge")
     search_fields = ("message_id__exact", "recipient_id__exact")  # that there are any shows the field
     search_help_text = "A message id or an agent id"
     ordering = ("-delivery_id",)
     sortable_by = ("letter",)
     fields = ("delivery_id", "letter", "who", "status", "attempts", "handed", "leased", "read", "created")
     readonly_fields = fields
+
+    def operations_on(self, row: Delivery) -> tuple[str, ...]:
+        return self.operations if row.status == DeliveryStatus.PARKED else ()
 
     def get_search_results(self, request: HttpRequest, queryset: QuerySet[Any], search_term: str) -> Any:
         """Find by the one or the other: no index serves both in the order of the list."""

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 
 from coordination.admin import InWorkspace, WorkspaceFilter
 from nexus.planning import monitoring
-from nexus.planning.models import Cycle, Task
+from nexus.planning.models import Cycle, Task, TaskStatus
 from nexus.web import records
 from nexus.web.forms import searched
 from nexus.web.records import link, moment
@@ -21,12 +21,23 @@ class TaskAdmin(InWorkspace):
     list_display = ("number", "title_text", "status", "owner", "held_by", "workspace_link", "created")
     list_filter = ("status", ("closed_at", admin.EmptyFieldListFilter), WorkspaceFilter)
     search_fields = ("title", "task_key")
+    operations = ("task_approve", "task_send_back", "task_update")
     ordering = ("-task_key",)
     fields = (
         *("task_key", "number", "title_text", "about", "status", "after", "owner", "held_by"),
         *("workspace_link", "created", "closed_at", "open_task"),
     )
     readonly_fields = fields
+
+    def operations_on(self, row: Task) -> tuple[str, ...]:
+        if row.closed_at is not None or row.status != TaskStatus.IN_PROGRESS:
+            return ()
+        approve, send_back, release = self.operations
+        return (approve, send_back) if row.submitted_at else (release,)
+
+    def subject(self, row: Task) -> str:
+        """Return its claim: what somebody began anew since is left alone."""
+        return f"{row.pk}.{row.claim_epoch}"
 
     @admin.display(description="Task")
     def title_text(self, row: Task) -> str:

@@ -2,32 +2,123 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from html import unescape
+from itertools import chain
 from typing import Any
 
+from django.contrib import admin
+from django.contrib.admin.options import IncorrectLookupParameters
+from django.contrib.admin.utils import unquote
 from django.db.models import Model, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, strip_tags
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.paginator import InfinitePaginator
 
+from nexus.core.access import is_viewer
+from nexus.core.apps import actions
+from nexus.web.exports import KINDS, as_file, table
 from nexus.web.forms import searched
+from nexus.web.page import frame
+
+MOST_CHOSEN = 200  # rows of one call: their ids stand in an address
+MOST_EXPORTED, AT_ONCE = 10_000, 200  # rows of a file, and of one query for it
 
 
-class RecordAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no types
-    """A read-only list of rows. Only operations change them, and history is neither edited nor deleted."""
+class OperationAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no types
+    """Read-only rows. Only operations change them, and history is neither edited nor deleted.
 
+    `operations` names those that an operator may call on a row or on many (see `contributions.Action`).
+    """
+
+    operations: Sequence[str] = ()
+    list_after_template = "web/exports.html"
+    change_form_outer_before_template = "web/row_actions.html"
     paginator = InfinitePaginator  # avoids a COUNT(*) over half a million rows
     show_full_result_count = False
     list_per_page = 50
     list_fullwidth = True
-    actions = None
 
     def get_search_results(self, request: HttpRequest, queryset: QuerySet[Any], search_term: str) -> Any:
         return super().get_search_results(request, queryset, searched(search_term))
+
+    def operations_on(self, row: Any) -> Sequence[str]:
+        """Return those of `operations` that a row admits now."""
+        return self.operations
+
+    def completed(self, rows: list[Any]) -> list[Any]:
+        """Return the rows of a page with what their cells need and would query one by one."""
+        return rows
+
+    def subject(self, row: Any) -> str:
+        """Return what the operations call a row."""
+        return str(row.pk)
+
+    def get_actions(self, request: HttpRequest) -> dict[str, tuple[Callable[..., HttpResponse], str, str]]:
+        """Return the operations on many rows; none for a viewer."""
+        if is_viewer(request.user):
+            return {}
+        return {name: (_ask, name, actions()[name].label) for name in self.operations}
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """Show a row below its actions."""
+        row = self.get_object(request, unquote(object_id))
+        admitted = () if row is None or is_viewer(request.user) else self.operations_on(row)
+        buttons = [actions()[name] for name in admitted]
+        about = {"row_actions": buttons, "subject": self.subject(row) if buttons else ""}
+        answer: HttpResponse = super().change_view(request, object_id, form_url, {**frame(request), **about})
+        return answer
+
+    def get_changelist_instance(self, request: HttpRequest) -> Any:
+        changelist = super().get_changelist_instance(request)
+        changelist.result_list = self.completed(list(changelist.result_list))
+        return changelist
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponseBase:
+        """Show the list; `?export=csv` or `ndjson` returns its columns as a file."""
+        kind = request.GET.get("export")
+        if kind in KINDS:
+            filters = request.GET.copy()
+            del filters["export"]
+            request.GET = filters  # type: ignore[assignment]  # as Django's own admin does
+            with suppress(IncorrectLookupParameters):  # the list itself says so
+                return self._exported(request, kind)
+        answer: HttpResponse = super().changelist_view(request, frame(request))
+        return answer
+
+    def _exported(self, request: HttpRequest, kind: str) -> HttpResponseBase:
+        shown = self.get_changelist_instance(request)
+        columns = [name for name in shown.list_display if name != "action_checkbox"]
+        batches = self._cells(shown.queryset[:MOST_EXPORTED], columns)
+        if kind == "csv":
+            texts = (table(rows) for rows in chain([[columns]], batches))
+        else:
+            objects = ([dict(zip(columns, row, strict=True)) for row in rows] for rows in batches)
+            texts = ("".join(f"{json.dumps(row)}\n" for row in rows) for rows in objects)
+        return as_file(texts, str(self.opts.verbose_name_plural), kind)
+
+    def _cells(self, rows: QuerySet[Any], columns: Sequence[str]) -> Iterator[list[list[str]]]:
+        """Yield what the list's columns show of rows, in batches, as plain text."""
+        for start in range(0, MOST_EXPORTED, AT_ONCE):
+            batch = self.completed(list(rows[start : start + AT_ONCE]))
+            yield [[self._cell(name, row) for name in columns] for row in batch]
+            if len(batch) < AT_ONCE:
+                return
+
+    def _cell(self, name: str, row: Any) -> str:
+        value = getattr(self, name)(row) if hasattr(self, name) else getattr(row, name)
+        return unescape(" ".join(strip_tags(str(value)).split()))
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         return False
@@ -37,6 +128,14 @@ class RecordAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no types
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
+
+
+@admin.action
+def _ask(self: OperationAdmin, request: HttpRequest, rows: QuerySet[Any]) -> HttpResponse:
+    """Ask once more before an operation is called on each of the chosen rows."""
+    chosen = [self.subject(row) for row in rows[: MOST_CHOSEN + 1]]
+    query = {"do": request.POST["action"], "on": chosen, "next": request.get_full_path()}
+    return redirect(f"{reverse('admin:act')}?{urlencode(query, doseq=True)}")
 
 
 def text(value: Any) -> SafeString:

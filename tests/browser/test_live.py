@@ -85,6 +85,27 @@ def test_it_updates_nothing_under_a_button_that_is_down(page: Page, team: Ids, d
     expect(page).to_have_url(re.compile(f"/admin/board/{team['open']}/"))
 
 
+def test_a_list_updates_without_losing_what_is_chosen_in_it(page: Page, team: Ids, do: Does) -> None:
+    def new(title: str) -> None:
+        do("handoff_create", project_root=team["root"], from_agent_id="planner", title=title, payload={"x": 1},
+           visibility="public", target={"strategy": "capability", "capability": "live"})  # fmt: skip
+
+    watch(page, "/admin/handoffs/handoff/")
+    new("first of two")
+    rows = page.locator("#result_list")
+    expect(rows).to_contain_text("first of two")
+    chosen = rows.get_by_role("row").filter(has_text="first of two").locator("input.action-select")
+    chosen.check()
+    expect(page.locator(".action-counter")).to_contain_text("1 of")
+    new("second of two")
+    page.locator("select[name=action]").select_option("handoff_withdraw")
+    expect(chosen).to_be_checked()
+    page.get_by_role("button", name="Run").click()
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_text("“first of two” was cancelled.")).to_be_visible()
+    expect(rows).to_contain_text("second of two")
+
+
 def test_it_pauses_and_resumes_the_tail_without_missing_anything(page: Page, team: Ids, do: Does) -> None:
     watch(page, "/admin/events/")
     page.get_by_role("button", name="Pause").click()

@@ -24,9 +24,9 @@ from nexus.core.operations.registry import TOOLSETS
 from nexus.core.operations.replies import ENVELOPE
 from nexus.dashboard.forms import ActForm, SpeakForm
 from nexus.web.page import form_only, in_words_of_pages, operate, operator, render
+from nexus.web.records import MOST_CHOSEN
 from nexus.web.templatetags.nexus import UNDO, plain
 
-MOST_CHOSEN = 200  # things at once
 UNDOABLE = 20  # more would not fit into the cookie for the next page
 LONGEST_QUERY = 12_000  # characters; the server refuses a request line of 16 KiB
 MOST_SHOWN = 5  # refusals that are shown one by one

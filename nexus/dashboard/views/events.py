@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator
-from io import StringIO
-from itertools import chain
 from typing import Any
 
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponseBadRequest, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponseBadRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
@@ -26,7 +23,8 @@ from nexus.dashboard.forms import EventFilters
 from nexus.planning.models import STREAM as PLANNING
 from nexus.planning.models import Task
 from nexus.topics.models import Topic, TopicMessage
-from nexus.web.page import render, streamed
+from nexus.web.exports import as_file, table
+from nexus.web.page import render
 
 PAGE = 150
 LOOKED_AT = 100_000  # ids that a page looks through for an agent or a type, which have no index
@@ -92,13 +90,8 @@ def export(request: HttpRequest) -> HttpResponseBase:
         return HttpResponseBadRequest(filters.errors.as_text(), content_type="text/plain; charset=utf-8")
     batches = _in_order(_filtered(filters), filters.text("q"))
     if filters.text("format") == "csv":
-        texts, kind, name = _csv(batches), "text/csv; charset=utf-8", "events.csv"
-    else:
-        texts, kind, name = _ndjson(batches), "application/x-ndjson; charset=utf-8", "events.ndjson"
-    first = next(texts, "")  # an error of the store must come before the response
-    response = StreamingHttpResponse(streamed(chain([first], texts)), content_type=kind)
-    response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
-    return response
+        return as_file(_csv(batches), "events", "csv")
+    return as_file(_ndjson(batches), "events", "ndjson")
 
 
 def _filtered(filters: EventFilters) -> QuerySet[Event]:
@@ -130,21 +123,10 @@ def _ndjson(batches: Iterator[list[Event]]) -> Iterator[str]:
 
 
 def _csv(batches: Iterator[list[Event]]) -> Iterator[str]:
-    yield _table([list(COLUMNS)])
+    yield table([COLUMNS])
     for batch in batches:
         rows = [{**event_row(row), "payload": json.dumps(row.payload, ensure_ascii=False)} for row in batch]
-        yield _table([[_cell(row.get(column)) for column in COLUMNS] for row in rows])
-
-
-def _table(rows: list[list[Any]]) -> str:
-    text = StringIO()
-    csv.writer(text).writerows(rows)
-    return text.getvalue()
-
-
-def _cell(value: Any) -> Any:
-    """Return a cell that no spreadsheet takes for a formula."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
+        yield table([row.get(column) for column in COLUMNS] for row in rows)
 
 
 def _concerns(row: Event) -> dict[str, Any]:

@@ -37,6 +37,8 @@ function exchange(region, fresh) {
   const scroll = [region, ...scrolled(region)].map((part) => [part.id, part.scrollLeft, part.scrollTop]);
   region.replaceChildren(...fresh.childNodes);
   showTimes(region);
+  const rows = region.querySelectorAll("tr input.action-select");
+  if (rows.length) window.Actions?.(rows, { parent: region.closest(".result-list-wrapper") }); // the admin's own script knows the rows that the page began with
   open.forEach((id) => region.querySelector(`#${CSS.escape(id)}`)?.setAttribute("open", ""));
   scroll.forEach(([id, left, top]) => document.getElementById(id)?.scrollTo({ left, top, behavior: "instant" }));
   if (focused === region) region.focus({ preventScroll: true });

@@ -1,0 +1,121 @@
+"""The admin's lists of rows: operations on one and on many, files, and what a viewer may."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.contrib.auth.models import User
+from django.test import Client
+
+from coordination.models import Event
+from coordination.services import operators
+from handoffs.models import Handoff
+from tests.dashboard.test_empty import addresses
+from tests.pages import LOCAL, Ids, shown
+
+HANDOFFS = "/admin/handoffs/handoff/"
+
+
+@async_to_sync
+async def sent(answer: Any) -> str:
+    return b"".join([piece async for piece in answer.streaming_content]).decode()
+
+
+@pytest.fixture
+def viewer(played_team: Ids) -> Client:
+    """A browser in which a viewer is logged in, far from this machine."""
+    operators.create(name="otto", viewer=True, operator="local")
+    client = Client(headers=LOCAL, REMOTE_ADDR="192.0.2.7")
+    client.force_login(User.objects.get(username="otto"))
+    return client
+
+
+def test_it_calls_an_operation_on_chosen_rows_and_says_what_came_of_each(played_team: Ids, browser: Client) -> None:
+    chosen = list(Handoff.objects.filter(status="OPEN").values_list("pk", flat=True))
+    asked = browser.post(HANDOFFS, {"action": "handoff_withdraw", "_selected_action": chosen}, follow=True)
+    text = shown(asked)
+    assert all(f'name="on" value="{pk}"' in text for pk in chosen)
+    Handoff.objects.filter(pk=chosen[0]).update(status="COMPLETED")  # meanwhile
+    done = browser.post(
+        "/admin/act/", {"do": "handoff_withdraw", "on": chosen, "asked": "1", "next": HANDOFFS}, follow=True
+    )
+    assert done.redirect_chain[-1][0] == HANDOFFS
+    assert "was not cancelled" in shown(done)
+    assert set(Handoff.objects.filter(pk__in=chosen[1:]).values_list("status", flat=True)) == {"CANCELLED"}
+
+
+def test_a_rows_page_has_the_operations_that_it_admits_now(played_team: Ids, browser: Client) -> None:
+    page = f"{HANDOFFS}{played_team['open']}/change/"
+    assert f'value="handoff_withdraw {played_team["open"]}"' in shown(browser.get(page))
+    Handoff.objects.filter(pk=played_team["open"]).update(status="COMPLETED")
+    assert "handoff_withdraw" not in shown(browser.get(page))
+
+
+def test_what_a_list_shows_is_a_file(played_team: Ids, browser: Client) -> None:
+    def lines(kind: str) -> list[str]:
+        answer = browser.get(f"{HANDOFFS}?status__exact=OPEN&export={kind}")
+        assert f".{kind}" in answer.headers["Content-Disposition"]
+        return sent(answer).splitlines()
+
+    rows = [json.loads(line) for line in lines("ndjson")]
+    assert {row["status"] for row in rows} == {"OPEN"}
+    assert len(rows) == Handoff.objects.filter(status="OPEN").count()
+    named, *others = csv.reader(io.StringIO("\n".join(lines("csv"))))
+    assert [dict(zip(named, other, strict=True))["work"] for other in others] == [row["work"] for row in rows]
+
+
+def test_no_cell_of_a_file_is_a_formula(played_team: Ids, browser: Client) -> None:
+    Handoff.objects.filter(pk=played_team["open"]).update(title='=HYPERLINK("x")')
+    assert "'=HYPERLINK" in sent(browser.get(f"{HANDOFFS}?export=csv"))
+
+
+def test_a_viewer_sees_every_page_and_no_action(played_team: Ids, viewer: Client, browser: Client) -> None:
+    plain, about = addresses()
+    row = f"{HANDOFFS}{played_team['open']}/change/"
+    statuses = {url: browser.get(url).status_code for url in (*plain, *about, row)}
+    assert {url: viewer.get(url).status_code for url in statuses} == statuses
+    assert 'name="action"' not in shown(viewer.get(HANDOFFS))
+    assert "handoff_withdraw" not in shown(viewer.get(row))
+
+
+def test_nobody_sees_anything(played_team: Ids) -> None:
+    nobody = Client(headers=LOCAL, REMOTE_ADDR="192.0.2.7")
+    plain, about = addresses()
+    plain.remove("/admin/login/")
+    seen = {url: answer for url in (*plain, *about) if (answer := nobody.get(url)).status_code != 302}
+    assert seen == {}
+    assert all("/admin/login/" in nobody.get(url).headers["Location"] for url in plain[:3])
+
+
+def test_a_viewer_does_nothing_by_any_way(played_team: Ids, viewer: Client) -> None:
+    plain, about = addresses()
+    plain.remove("/admin/login/")
+    happened = Event.objects.count()
+    for url in (*plain, *about):
+        viewer.post(url, {"on": played_team["open"], "do": "handoff_withdraw", "asked": "1"})
+    form = {"do": f"handoff_withdraw {played_team['open']}", "asked": "1", "next": HANDOFFS}
+    assert "sees everything and does nothing" in shown(viewer.post("/admin/act/", form, follow=True))
+    operation = "/api/v1/operations/handoff_withdraw"
+    answer = viewer.post(operation, {"handoff_id": played_team["open"]}, content_type="application/json")
+    assert answer.json()["error"]["code"] == "NOT_OWNER"
+    new = {"username": "eve", "password1": "Xk29dfjkw", "password2": "Xk29dfjkw"}
+    assert viewer.post("/admin/auth/user/add/", new).status_code == 403
+    assert Event.objects.count() == happened and User.objects.filter(username="eve").count() == 0
+
+
+def test_an_operator_makes_an_account_a_viewers_and_back(played_team: Ids, browser: Client) -> None:
+    operators.create(name="mia", operator="local")
+    mia = User.objects.get(username="mia")
+    page, form = f"/admin/auth/user/{mia.pk}/change/", {"username": "mia", "is_active": "on", "is_staff": "on"}
+    assert "May act" in shown(browser.get(page))
+    browser.post(page, form)
+    mia.refresh_from_db()
+    assert not mia.is_superuser and mia.has_perm("handoffs.view_handoff")
+    browser.post(page, {**form, "is_superuser": "on"})
+    mia.refresh_from_db()
+    assert mia.is_superuser and not mia.groups.exists()
