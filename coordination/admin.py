@@ -89,13 +89,13 @@ class WorkspaceAdmin(OperationAdmin):
         return link("plan", "Plan", workspace=row.pk)
 
     def sessions(self, row: Workspace) -> str:
-        return link("coordination_session_changelist", "Sessions here", workspace__workspace_id__exact=row.pk)
+        return link("coordination_session_changelist", "Sessions here", workspace=row.pk)
 
     def channels(self, row: Workspace) -> str:
-        return link("coordination_channel_changelist", "Channels here", workspace__workspace_id__exact=row.pk)
+        return link("coordination_channel_changelist", "Channels here", workspace=row.pk)
 
     def artifacts(self, row: Workspace) -> str:
-        return link("coordination_artifact_changelist", "Artifacts here", workspace__workspace_id__exact=row.pk)
+        return link("coordination_artifact_changelist", "Artifacts here", workspace=row.pk)
 
     def handoffs(self, row: Workspace) -> str:
         return link("board", "Handoffs here", workspace=row.pk)
@@ -104,7 +104,7 @@ class WorkspaceAdmin(OperationAdmin):
 class WorkspaceFilter(admin.SimpleListFilter):
     """Filter by workspace; offers those that were seen last."""
 
-    title, parameter_name = "workspace", "workspace__workspace_id__exact"
+    title, parameter_name = "workspace", "workspace"  # which a choice in the header sets
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [(row.pk, plain(row)) for row in Workspace.objects.order_by("-last_seen_at")[:OFFERED]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -15,9 +16,13 @@ from coordination.models import Agent, AgentLimits, LimitScope, Tag, Workspace
 from coordination.routing import capability_set, tags_in
 from coordination.services import agent_limits
 from nexus.core.config import written
+from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.errors import NexusError
 from nexus.core.operations.registry import TOOLSETS, default
 from nexus.web.forms import (
+    OFFERED,
+    PARAMETERS,
+    SUGGESTED,
     Filters,
     JSONTextField,
     KnownField,
@@ -27,8 +32,27 @@ from nexus.web.forms import (
     hidden_field,
     words_field,
 )
+from nexus.web.templatetags.nexus import plain
 
 SHOWN_TAGS = 3  # of the catalog, as examples
+
+
+def workspace_choices() -> list[tuple[str, str]]:
+    """Return the workspaces to choose from, by root."""
+    latest = Workspace.objects.order_by("-last_seen_at")[:OFFERED]
+    return [("", "–"), *((row.root_realpath, plain(row)) for row in latest)]
+
+
+def agent_field() -> forms.Field:
+    """Return a field for an agent, which suggests those that exist."""
+    field = KnownField(label="Agent")
+    agents = Agent.objects.exclude(pk=OPERATOR_AGENT).order_by("agent_id").values_list("agent_id", flat=True)
+    field.offer("agent_id", agents[:SUGGESTED])
+    return field
+
+
+PARAMETERS["project_root"] = partial(forms.ChoiceField, label="Workspace", choices=workspace_choices)
+PARAMETERS["agent_id"] = agent_field
 
 
 class TagsField(NamesField):

@@ -225,12 +225,13 @@ class Action:
 class Page:
     """A page of the dashboard; with a title and an icon it has an entry in the sidebar's section.
 
-    Its view answers with `nexus.web.page.render`; the template extends `web/page.html`.
+    Its view answers with `nexus.web.page.render`; the template extends `web/page.html`. Without a view it is the
+    admin's list of this name, such as `inbox_message_changelist`.
     """
 
     name: str
-    route: str  # below /admin/
-    view: Callable[..., Any]
+    route: str = ""  # below /admin/
+    view: Callable[..., Any] | None = None
     title: str = ""
     icon: str = ""
     section: str = "More"

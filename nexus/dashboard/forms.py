@@ -23,12 +23,12 @@ from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.registry import TOOLSETS
 from nexus.web.forms import (
     OFFERED,
-    SUGGESTED,
     Filters,
     KnownField,
     LinesField,
     MomentField,
     OperationForm,
+    ParametersForm,
     choice_field,
     hidden_field,
     line_field,
@@ -119,22 +119,14 @@ class SearchFilters(Filters):
     q = words_field("Words", size=40, autofocus=True)
 
 
-class ActForm(OperationForm):
+class ActForm(ParametersForm):
     """A field for each parameter that the action asks for."""
 
     def __init__(self, action: Action, data: Any) -> None:
-        super().__init__(data)
-        for name, label in action.asks.items():
-            field: forms.Field
-            if name == "agent_id":
-                field = KnownField(label=label)
-                field.offer(name, Agent.objects.order_by("agent_id").values_list("agent_id", flat=True)[:SUGGESTED])
-            elif TOOLSETS[action.toolset].operations[action.operation].params.model_fields[name].annotation is bool:
-                field = forms.BooleanField(label=label)
-            else:
-                field = forms.CharField(label=label, required=False)
-            field.required = name in action.needed
-            self.fields[name] = field
+        params = TOOLSETS[action.toolset].operations[action.operation].params
+        super().__init__(params, data, only=action.asks)
+        for name, field in self.fields.items():
+            field.label, field.help_text, field.required = action.asks[name], "", name in action.needed
 
     def field_of(self, name: str) -> str:
         return name if name in self.fields else f"{name}_id"  # the error for an unknown agent names it without `_id`

@@ -9,6 +9,7 @@ from typing import Any
 from django.contrib.admin import AdminSite
 from django.contrib.admin.utils import quote, unquote
 from django.urls import URLPattern, path, register_converter
+from django.views.generic import RedirectView
 
 from nexus.core.apps import nexus_apps
 from nexus.core.contributions import Page
@@ -154,12 +155,20 @@ PAGES = (
 )
 
 
+# The addresses of pages that became lists and records of the admin, until the next release.
+MOVED: dict[str, str] = {}
+
+
 def pages(site: AdminSite) -> list[URLPattern]:
     """Return the URLs of every app's pages, behind the admin's check of permissions."""
     every = (page for app in nexus_apps() for page in app.pages())
-    return [path(page.route, _view(site, page), name=page.name) for page in every]
+    moved = [
+        path(route, RedirectView.as_view(pattern_name=f"admin:{name}", query_string=True))
+        for route, name in MOVED.items()
+    ]
+    return [*(path(page.route, _view(site, page, page.view), name=page.name) for page in every if page.view), *moved]
 
 
-def _view(site: AdminSite, page: Page) -> Callable[..., Any]:
-    view = site.admin_view(page.view)
-    return beside(view) if page.takes_minutes else view
+def _view(site: AdminSite, page: Page, view: Callable[..., Any]) -> Callable[..., Any]:
+    guarded = site.admin_view(view)
+    return beside(guarded) if page.takes_minutes else guarded

@@ -150,4 +150,13 @@ ACTIONS = (
         lambda webhook_id: {"webhook_id": webhook_id},
         _urls,
     ),
+    Action(
+        "webhook_remove",
+        "Remove",
+        "removed",
+        ("webhook", "webhooks"),
+        lambda webhook_id: {"webhook_id": webhook_id},
+        _urls,
+        danger=True,
+    ),
 )

@@ -8,9 +8,7 @@ THINGS = {  # events of planning refer to tasks by number; the plan of the proje
     "plan": EntityRef("the plan", "plan", "workspace_id", argument="workspace", name="topic"),
     "issue": EntityRef("an issue", "plan", "workspace_id", argument="workspace", name="title"),
     "task": EntityRef("a task", "plan", "workspace_id", argument="workspace", name="title"),
-    "history": EntityRef(
-        "history", "planning_cycle_changelist", "workspace_id", argument="workspace__workspace_id__exact"
-    ),
+    "history": EntityRef("history", "planning_cycle_changelist", "workspace_id", argument="workspace"),
 }
 SENTENCES = {
     "plan.started": Sentence("{actor} started the plan {plan}", "{count} plans started", mark=True),

@@ -9,15 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, ClassVar
 
 from django import forms
 from django.core.exceptions import ValidationError
 from django.http import QueryDict
 
-from nexus.core.operations.parameters import whole_number
+from nexus.core.operations.parameters import Params, parameters_schema, whole_number
 from nexus.core.operations.validation import refuse_constant
 
 
@@ -108,6 +109,48 @@ class OperationForm(forms.Form):
             message = re.sub("^[a-z_.]+ ", "It ", error["message"])  # drop the parameter's name: the field has a label
             self.add_error(field, f"{message} ({error['code']})")
         return field is not None
+
+
+# Fields of parameters that mean the same in every operation, by name. Apps add theirs.
+PARAMETERS: dict[str, Callable[[], forms.Field]] = {
+    "url": partial(forms.CharField, label="Address", widget=forms.TextInput(attrs={"autocomplete": "off"})),
+    "token": partial(forms.CharField, widget=forms.PasswordInput(attrs={"autocomplete": "off"})),
+}
+KINDS: dict[str, Callable[[], forms.Field]] = {
+    "string": forms.CharField,
+    "boolean": forms.BooleanField,
+    "integer": NumberField,
+    "array": NamesField,
+}
+
+
+class ParametersForm(OperationForm):
+    """A field for each parameter of an operation, or for `only` some; `asks` has those that are made in another way."""
+
+    def __init__(
+        self,
+        params: type[Params],
+        data: Any = None,
+        *,
+        only: Iterable[str] | None = None,
+        asks: Mapping[str, Callable[[], forms.Field]] = {},
+    ) -> None:
+        super().__init__(data)
+        schema = parameters_schema(params)
+        for name in schema["properties"] if only is None else only:
+            part = schema["properties"][name]
+            field = (asks.get(name) or PARAMETERS.get(name) or partial(_field, part))()
+            field.required = name in schema.get("required", ())
+            field.label = field.label or name.replace("_", " ").capitalize()
+            field.help_text = field.help_text or part.get("description", "")
+            self.fields[name] = field
+
+
+def _field(schema: Mapping[str, Any]) -> forms.Field:
+    """Return the field for a parameter by its JSON schema."""
+    if known := schema.get("enum"):
+        return forms.ChoiceField(choices=[("", "–"), *((value, value) for value in known)])
+    return KINDS.get(schema.get("type", ""), JSONTextField)()
 
 
 OFFERED = 200  # workspaces to choose from, the latest active ones

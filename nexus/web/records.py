@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from html import unescape
 from itertools import chain
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
@@ -26,9 +28,10 @@ from unfold.paginator import InfinitePaginator
 
 from nexus.core.access import is_viewer
 from nexus.core.apps import actions
+from nexus.core.operations.registry import TOOLSETS
 from nexus.web.exports import KINDS, as_file, table
-from nexus.web.forms import searched
-from nexus.web.page import frame
+from nexus.web.forms import ParametersForm, searched
+from nexus.web.page import frame, operate, posted, render
 
 MOST_CHOSEN = 200  # rows of one call: their ids stand in an address
 MOST_EXPORTED, AT_ONCE = 10_000, 200  # rows of a file, and of one query for it
@@ -37,10 +40,16 @@ MOST_EXPORTED, AT_ONCE = 10_000, 200  # rows of a file, and of one query for it
 class OperationAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no types
     """Read-only rows. Only operations change them, and history is neither edited nor deleted.
 
-    `operations` names those that an operator may call on a row or on many (see `contributions.Action`).
+    `operations` names those that an operator may call on a row or on many (see `contributions.Action`); `creates` the
+    one behind *Add*.
     """
 
     operations: Sequence[str] = ()
+    creates = ""
+    asks: Mapping[str, Callable[[], forms.Field]] = {}  # fields of *Add* that its parameters alone do not say
+    shows_once = ("", "")  # a field of its answer that no page shows again, and what to know about it
+    intro = ""  # what the list is, in a sentence or two
+    list_before_template = "web/intro.html"
     list_after_template = "web/exports.html"
     change_form_outer_before_template = "web/row_actions.html"
     paginator = InfinitePaginator  # avoids a COUNT(*) over half a million rows
@@ -79,6 +88,30 @@ class OperationAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no ty
         about = {"row_actions": buttons, "subject": self.subject(row) if buttons else ""}
         answer: HttpResponse = super().change_view(request, object_id, form_url, {**frame(request), **about})
         return answer
+
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
+        """Show the form of the operation that creates a row, and call it."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        toolset = next(each for each in TOOLSETS.values() if each.listed and self.creates in each.operations)
+        form = ParametersForm(toolset.operations[self.creates].params, posted(request), asks=self.asks)
+        if form.is_valid():
+            done = f"The {self.opts.verbose_name} is added."
+            envelope = operate(toolset, request, self.creates, done, form, **form.arguments())
+            if envelope["ok"]:
+                return self.added(request, envelope["data"])
+        return render(request, "web/add.html", f"Add {self.opts.verbose_name}", form=form, back=self._list())
+
+    def added(self, request: HttpRequest, data: dict[str, Any]) -> HttpResponse:
+        """Return the page after a row was created."""
+        field, what_for = self.shows_once
+        if secret := data.get(field):
+            context = {"secret": secret, "what_for": what_for, "back": self._list()}
+            return render(request, "web/secret.html", f"New {self.opts.verbose_name}", **context)
+        return redirect(self._list())
+
+    def _list(self) -> str:
+        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changelist = super().get_changelist_instance(request)
@@ -121,7 +154,7 @@ class OperationAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no ty
         return unescape(" ".join(strip_tags(str(value)).split()))
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
+        return bool(self.creates) and not is_viewer(request.user)
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False

@@ -360,7 +360,7 @@ def test_it_finds_cycles_by_any_words_of_them(nexus: Project, browser: Browser) 
     text = cycles(browser, "?q=the+Übersicht")
     assert "Beta" in text and "Alpha" not in text
     assert "Alpha" not in cycles(browser, "?q=nowhere")
-    here = f"?workspace__workspace_id__exact={place()}"
+    here = f"?workspace={place()}"
     assert "Alpha" in cycles(browser, here) and here in page(browser)
 
 
@@ -403,7 +403,7 @@ def test_it_keeps_tasks_and_cycles_as_records(project: Project, browser: Browser
     project.call("task_close")
     assert f"/admin/plan/cycles/{Cycle.objects.get().pk}/" in cycles(browser, "?q=pars")
     project.task("Of the next cycle")
-    rest = f"workspace__workspace_id__exact={place()}&closed_at__isempty=1"
+    rest = f"workspace={place()}&closed_at__isempty=1"
     text = shown(browser.get(f"/admin/planning/task/?{rest}"))
     assert "Of the next cycle" in text and "Write the grammar" not in text
     assert "/admin/plan/tasks/" in shown(browser.get(f"/admin/planning/task/{Task.objects.all()[0].pk}/change/"))

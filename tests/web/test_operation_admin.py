@@ -15,6 +15,7 @@ from django.test import Client
 from coordination.models import Event
 from coordination.services import operators
 from handoffs.models import Handoff
+from nexus.hooks.models import Webhook
 from tests.dashboard.test_empty import addresses
 from tests.pages import LOCAL, Ids, shown
 
@@ -54,6 +55,26 @@ def test_a_rows_page_has_the_operations_that_it_admits_now(played_team: Ids, bro
     assert f'value="handoff_withdraw {played_team["open"]}"' in shown(browser.get(page))
     Handoff.objects.filter(pk=played_team["open"]).update(status="COMPLETED")
     assert "handoff_withdraw" not in shown(browser.get(page))
+
+
+WEBHOOKS = "/admin/hooks/webhook/"
+
+
+def test_add_calls_the_operation_that_creates(db: None, browser: Client) -> None:
+    assert f'href="{WEBHOOKS}add/' in shown(browser.get(WEBHOOKS))
+    form = {"url": "http://127.0.0.1:9/in", "types": "message.created"}
+    refused = shown(browser.post(f"{WEBHOOKS}add/", form))
+    assert 'id="id_url_error"' in refused and 'value="message.created"' in refused
+    added = browser.post(f"{WEBHOOKS}add/", {**form, "allow_private": "on"})
+    row = Webhook.objects.get()
+    assert row.secret in shown(added) and added.headers["Cache-Control"].startswith("max-age=0")
+    assert row.secret not in shown(browser.get(f"{WEBHOOKS}{row.pk}/change/"))
+
+
+def test_a_viewer_adds_nothing(viewer: Client) -> None:
+    assert "/add/" not in shown(viewer.get(WEBHOOKS))
+    assert viewer.get(f"{WEBHOOKS}add/").status_code == 403
+    assert viewer.post(f"{WEBHOOKS}add/", {"url": "https://example.com/new"}).status_code == 403
 
 
 def test_what_a_list_shows_is_a_file(played_team: Ids, browser: Client) -> None:

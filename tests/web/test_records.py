@@ -65,8 +65,8 @@ def test_it_lays_out_metadata(played_team: Ids, browser: Client) -> None:
 
 @pytest.mark.parametrize("path", ["coordination/session", "coordination/event", "inbox/message", "handoffs/handoff"])
 def test_it_narrows_records_down_to_a_workspace(played_team: Ids, browser: Client, path: str) -> None:
-    there = record(browser, f"{path}/?workspace__workspace_id__exact={played_team['workspace']}")
-    elsewhere = record(browser, f"{path}/?workspace__workspace_id__exact=nowhere")
+    there = record(browser, f"{path}/?workspace={played_team['workspace']}")
+    elsewhere = record(browser, f"{path}/?workspace=nowhere")
     assert "field-workspace_link" in there
     assert "field-workspace_link" not in elsewhere
 
