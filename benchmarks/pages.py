@@ -44,7 +44,7 @@ ADDRESSES = """
 /admin/find/?q=parser /admin/find/?q=agent-007+lease /admin/find/?q=nothing-has-this
 /admin/search/?extended=1&s=agent-007 /admin/search/?extended=1&s=parser /admin/search/?extended=1&s=nothing-has-this
 /admin/speak/ /admin/settings/ /admin/retention/ /admin/help/ /admin/about/
-/admin/webhooks/
+/admin/hooks/webhook/
 /admin/coordination/workspace/ /admin/coordination/session/ /admin/coordination/channel/ /admin/coordination/artifact/
 /admin/coordination/event/ /admin/inbox/message/ /admin/inbox/delivery/ /admin/handoffs/handoff/ /admin/auth/user/
 /admin/coordination/event/?p=5000 /admin/inbox/delivery/?q=agent-007 /admin/inbox/delivery/?status__exact=parked

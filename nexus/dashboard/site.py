@@ -31,9 +31,9 @@ class NexusAdminSite(UnfoldAdminSite):  # type: ignore[misc]  # the theme ships 
 
     def extra_urls(self) -> list[URLPattern]:
         """Return the URLs of the dashboard's pages, which come before the models' own."""
-        from nexus.dashboard.urls import pages
+        from nexus.dashboard.urls import moved, pages
 
-        return pages(self)
+        return [*pages(self), *moved()]
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
         """Show the home page."""

@@ -156,17 +156,27 @@ PAGES = (
 
 
 # The addresses of pages that became lists and records of the admin, until the next release.
-MOVED: dict[str, str] = {}
+MOVED = {
+    "webhooks/": "hooks_webhook_changelist",
+    "webhooks/<str:object_id>/": "hooks_webhook_change",
+    "notices/": "hooks_noticeaddress_changelist",
+    "notices/<str:object_id>/": "hooks_noticeaddress_change",
+    "forges/": "forges_forge_changelist",
+}
 
 
 def pages(site: AdminSite) -> list[URLPattern]:
     """Return the URLs of every app's pages, behind the admin's check of permissions."""
     every = (page for app in nexus_apps() for page in app.pages())
-    moved = [
-        path(route, RedirectView.as_view(pattern_name=f"admin:{name}", query_string=True))
-        for route, name in MOVED.items()
-    ]
-    return [*(path(page.route, _view(site, page, page.view), name=page.name) for page in every if page.view), *moved]
+    return [path(page.route, _view(site, page, page.view), name=page.name) for page in every if page.view]
+
+
+def moved() -> list[URLPattern]:
+    """Return the old addresses, which lead to the new ones."""
+    redirects = {
+        route: RedirectView.as_view(pattern_name=f"admin:{name}", query_string=True) for route, name in MOVED.items()
+    }
+    return [path(route, view) for route, view in redirects.items()]
 
 
 def _view(site: AdminSite, page: Page, view: Callable[..., Any]) -> Callable[..., Any]:

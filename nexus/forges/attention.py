@@ -18,9 +18,9 @@ def _refused(picture: Picture, each: int) -> Items:
 
 def _item(row: Forge) -> AttentionItem:
     if row.refused_at is None:
-        return AttentionItem(f"{row.repository} cannot be reached", row.last_error or "")
+        return AttentionItem(f"{row.repository} cannot be reached", row.last_error or "", row.pk)
     what = "Nothing is lost. Make a new token, and connect it again with that."
-    return AttentionItem(f"{row.repository} refuses its token", what, since=row.refused_at)
+    return AttentionItem(f"{row.repository} refuses its token", what, row.pk, since=row.refused_at)
 
 
 def _unpublished(picture: Picture, each: int) -> Items:
@@ -41,7 +41,7 @@ KINDS = (
         "merge",
         18,
         _refused,
-        page="forges",
+        page="forges_forge_change",
         command="nexus forge",
     ),
     AttentionKind(
@@ -57,6 +57,10 @@ KINDS = (
 )
 
 
+def _repositories(forge_ids: Sequence[str]) -> dict[str, str]:
+    return dict(Forge.objects.filter(pk__in=forge_ids).values_list("pk", "repository"))
+
+
 def _titles(handoff_ids: Sequence[str]) -> dict[str, str]:
     rows = ForgeIssue.objects.filter(handoff_id__in=handoff_ids)
     return dict(rows.values_list("handoff_id", "title"))
@@ -70,5 +74,14 @@ ACTIONS = (
         ("handoff", "handoffs"),
         lambda handoff_id: {"handoff_id": handoff_id},
         _titles,
+    ),
+    Action(
+        "forge_disconnect",
+        "Disconnect",
+        "disconnected",
+        ("forge", "forges"),
+        lambda forge_id: {"forge_id": forge_id},
+        _repositories,
+        danger=True,
     ),
 )

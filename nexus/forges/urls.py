@@ -1,18 +1,15 @@
-"""The page of connected forges, below /admin/."""
+"""What the sidebar and the help say of connected forges."""
 
 from __future__ import annotations
 
 from nexus.core.contributions import Page
-from nexus.forges import views
 
 PAGES = (
     Page(
-        "forges",
-        "forges/",
-        views.forges,
-        "Forges",
-        "merge",
-        "Hub",
+        "forges_forge_changelist",
+        title="Forges",
+        icon="merge",
+        section="Hub",
         about="Repositories on GitHub and GitLab whose issues agents work on, and git remotes for their work.",
         position=3,
     ),

@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from django import forms
 from django.contrib import admin
 from django.utils.safestring import SafeString
 
 from coordination.admin import InWorkspace
-from nexus.hooks.models import Webhook
+from nexus.core.apps import kinds_of_needs
+from nexus.hooks.models import NoticeAddress, Webhook
 from nexus.web import records
 from nexus.web.records import link, moment
 
 
+class Outward(InWorkspace):
+    """Base of what is sent to an address, of one workspace or of all."""
+
+    ordering = ("created_at", "pk")
+
+    @admin.display(description="Workspace")
+    def workspace_link(self, row: Webhook | NoticeAddress) -> str:
+        return super().workspace_link(row) if row.workspace_id else "all"
+
+    @admin.display(description="Last error")
+    def problem(self, row: Webhook | NoticeAddress) -> str:
+        return records.text(row.last_error)
+
+    @admin.display(description="Next attempt")
+    def next_try(self, row: Webhook | NoticeAddress) -> str:
+        return moment(row.next_attempt_at)
+
+
 @admin.register(Webhook)
-class WebhookAdmin(InWorkspace):
+class WebhookAdmin(Outward):
     intro = (
         "Every event from the moment a webhook is added is sent to its address, signed and in order. A running hub "
         "sends. An event that fails is tried again for a day, then it is given up."
     )
     list_display = ("address", "agent", "types_of", "workspace_link", "delivered", "problem", "given_up")
     search_fields = ("url", "webhook_id", "agent_id")
-    ordering = ("created_at", "pk")
     sortable_by = ("address",)
     operations = ("webhook_redeliver", "webhook_remove")
     creates = "webhook_add"
@@ -53,10 +74,45 @@ class WebhookAdmin(InWorkspace):
     def delivered(self, row: Webhook) -> str:
         return moment(row.last_delivered_at)
 
-    @admin.display(description="Last error")
-    def problem(self, row: Webhook) -> str:
-        return records.text(row.last_error)
 
-    @admin.display(description="Next attempt")
-    def next_try(self, row: Webhook) -> str:
-        return moment(row.next_attempt_at)
+@admin.register(NoticeAddress)
+class NoticeAddressAdmin(Outward):
+    intro = (
+        "What needs a person is sent to these addresses, once, while it waits. A notice says what kind of need it is; "
+        "agents' words and links that answer are sent only where you allow them."
+    )
+    list_display = ("service", "kinds_of", "workspace_link", "quiet", "with_text", "with_answers", "sent", "problem")
+    search_fields = ("name", "notice_id")
+    sortable_by = ("service",)
+    operations = ("notice_test", "notice_remove")
+    creates = "notice_add"
+    asks = {
+        "kinds": partial(
+            forms.MultipleChoiceField,
+            choices=lambda: [(kind.name, kind.title) for kind in kinds_of_needs()],
+            help_text="None chosen: every kind.",
+        )
+    }
+    fields = (
+        *("notice_id", "service", "kinds_of", "workspace_link", "quiet", "with_text", "with_answers"),
+        *("allow_private", "operator", "created", "sent", "problem", "failures", "next_try"),
+    )
+    readonly_fields = fields
+
+    @admin.display(description="Service", ordering="name")
+    def service(self, row: NoticeAddress) -> SafeString:
+        return records.text(row.name)
+
+    @admin.display(description="Kinds of needs")
+    def kinds_of(self, row: NoticeAddress) -> str:
+        return records.text(", ".join(row.kinds)) if row.kinds else "every kind"
+
+    @admin.display(description="Quiet hours")
+    def quiet(self, row: NoticeAddress) -> str:
+        if not (row.quiet_from and row.quiet_until):
+            return "–"
+        return records.text(f"{row.quiet_from:%H:%M}–{row.quiet_until:%H:%M} {row.timezone or ''}")
+
+    @admin.display(description="Last sent")
+    def sent(self, row: NoticeAddress) -> str:
+        return moment(row.last_sent_at)

@@ -1,20 +1,17 @@
-"""The pages of webhooks and notices, and the page behind a link that answers a question."""
+"""The page behind a link that answers a question."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.core import signing
-from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.shortcuts import render as django_render
-from django.urls import reverse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 
-from coordination.toolset import COORDINATION
 from nexus.core import apps
 from nexus.core.access import is_viewer, staff_name
 from nexus.core.clock import now
@@ -24,67 +21,8 @@ from nexus.core.operations.caller import Caller, operator_connection
 from nexus.core.operations.registry import TOOLSETS
 from nexus.core.operations.replies import ENVELOPE
 from nexus.hooks import notices as services_of_notices
-from nexus.hooks.forms import NoticeForm, WebhookForm
-from nexus.hooks.models import NoticeAddress, Webhook
-from nexus.web.page import in_words_of_pages, operate, posted, render
-
-
-@never_cache
-def webhooks(request: HttpRequest) -> HttpResponse:
-    """Show every webhook, and the form for another; the response to the form is the only page that shows its secret."""
-    form = WebhookForm(posted(request))
-    if form.is_valid():
-        envelope = operate(COORDINATION, request, "webhook_add", "The webhook is added.", form, **form.arguments())
-        if envelope["ok"]:
-            return render(request, "hooks/webhook_secret.html", "New webhook", added=envelope["data"])
-    rows = Webhook.objects.select_related("workspace").order_by("created_at", "pk")
-    return render(request, "hooks/webhooks.html", "Webhooks", rows=rows, form=form)
-
-
-def webhook(request: HttpRequest, webhook_id: str) -> HttpResponse:
-    """Try a webhook again, or remove it."""
-    acts = {
-        "redeliver": ("webhook_redeliver", "It is tried again, from now."),
-        "remove": ("webhook_remove", "The webhook is removed."),
-    }
-    return _act(request, "admin:webhooks", acts, webhook_id=webhook_id)
-
-
-def _act(request: HttpRequest, page: str, acts: Mapping[str, tuple[str, str]], **row: str) -> HttpResponse:
-    """Do what a button says to a row of a list: by its value the operation, and what to say. GET leads to the row."""
-    if request.method == "POST":
-        if (act := acts.get(request.POST.get("what", ""))) is None:
-            return HttpResponseBadRequest(f"Choose one of these: {', '.join(acts)}.")
-        operate(COORDINATION, request, *act, **row)
-    (key,) = row.values()
-    return redirect(f"{reverse(page)}#{key}")
-
-
-# Notices
-
-
-@never_cache
-def notices(request: HttpRequest) -> HttpResponse:
-    """Show the addresses for notices, and the form for another."""
-    form = NoticeForm(posted(request))
-    if form.is_valid():
-        done = "It is added. A test is on its way."
-        if operate(COORDINATION, request, "notice_add", done, form, **form.arguments())["ok"]:
-            return redirect("admin:notices")
-    rows = NoticeAddress.objects.select_related("workspace").order_by("created_at", "pk")
-    return render(request, "hooks/notices.html", "Notices", rows=rows, form=form)
-
-
-def notice(request: HttpRequest, notice_id: str) -> HttpResponse:
-    """Send a test to an address, or remove it."""
-    acts = {
-        "test": ("notice_test", "A test is on its way."),
-        "remove": ("notice_remove", "Nothing is sent there any more."),
-    }
-    return _act(request, "admin:notices", acts, notice_id=notice_id)
-
-
-# A link that answers
+from nexus.hooks.models import NoticeAddress
+from nexus.web.page import in_words_of_pages
 
 
 @csrf_exempt  # the link is the right to act; no cookie is

@@ -94,7 +94,7 @@ def addresses(ids: Ids) -> list[str]:
         f"/admin/plan/{ids['workspace']}/close/",
         *(f"/admin/plan/{what}s/{ids[what]}/" for what in ("issue", "task", "cycle")),
         *("/admin/planning/task/", "/admin/planning/cycle/", f"/admin/planning/cycle/{ids['cycle']}/change/"),
-        *("/admin/notices/", "/admin/forges/", "/admin/webhooks/"),
+        *("/admin/hooks/noticeaddress/", "/admin/forges/forge/", "/admin/hooks/webhook/"),
         *(f"/admin/coordination/{model}/" for model in ("workspace", "session", "channel", "artifact", "event")),
         *("/admin/inbox/message/", "/admin/inbox/delivery/", "/admin/handoffs/handoff/"),
         f"/admin/coordination/workspace/{ids['workspace']}/change/",
@@ -167,7 +167,7 @@ def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
     opened = {re.sub(r"\?.*", "", url) for url in addresses(team)}
     acts = set(
         "agent_close_session handoff_cancel mark_read agent_key agent_limits limits_back agent_delete reset "
-        "event_export act act_minutes message bell question notice webhook notice_worker pool_cancel "
+        "event_export act act_minutes message bell question pool_cancel "
         "pool_compact pool_end pool_option pool_turn "
         "pool_approve task_status plan_comment topic_close topic_rename topic_export "
         "topic_message".split()

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib import admin
 from django.test import Client
 
 from coordination.models import Event
@@ -125,7 +126,8 @@ def test_every_kind_names_a_page_and_actions_that_there_are(db: None) -> None:
     assert len({kind.name for kind in kinds}) == len({kind.rank for kind in kinds}) == len(kinds)
     assert {name for kind in kinds for name in kind.actions} <= actions().keys()
     pages = {page.name for app in nexus_apps() for page in app.pages()}
-    assert {kind.page for kind in kinds} - {""} <= pages
+    records = {f"{model._meta.app_label}_{model._meta.model_name}_change" for model in admin.site._registry}
+    assert {kind.page for kind in kinds} - {""} <= pages | records
     for action in actions().values():
         assert action.operation in TOOLSETS[action.toolset].operations
         assert not action.undo or action.undo in actions()

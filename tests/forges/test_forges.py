@@ -32,7 +32,7 @@ def test_it_shows_a_token_nowhere(project: str, db: None, browser: Client) -> No
     answer = connect(project)
     assert answer["ok"] and TOKEN not in str(answer)
     listed = run(OPERATOR, "forge_list", {})
-    page = browser.get("/admin/forges/").content.decode()
+    page = browser.get("/admin/forges/forge/").content.decode()
     events = str(list(Event.objects.values_list("payload", flat=True)))
     secret = answer["data"]["webhook_secret"]
     for text in (str(listed), page, events):
@@ -101,11 +101,11 @@ def test_the_command_takes_the_token_from_the_environment(
     assert Forge.objects.get().token == TOKEN and TOKEN not in out.getvalue()
 
 
-def test_the_page_connects_and_disconnects(project: str, db: None, browser: Client) -> None:
+def test_the_list_connects_and_disconnects(project: str, db: None, browser: Client) -> None:
     run(OPERATOR, "forge_connect", {"kind": "gitlab", "repository": "a/b", "project_root": project, "token": "t"})
     form = {"kind": "github", "repository": "acme/shop", "project_root": project, "token": TOKEN, "label": "nexus"}
-    shown = browser.post("/admin/forges/", form).content.decode()
+    shown = browser.post("/admin/forges/forge/add/", form).content.decode()
     row = Forge.objects.get(kind="github")
     assert row.secret in shown and TOKEN not in shown
-    browser.post("/admin/forges/", {"do": "disconnect", "forge_id": row.pk})
+    browser.post("/admin/act/", {"do": f"forge_disconnect {row.pk}", "asked": "1"})
     assert not Forge.objects.filter(kind="github").exists()

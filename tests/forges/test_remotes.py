@@ -319,8 +319,8 @@ def test_it_has_neither_issues_nor_a_webhook(forge: Forge, browser: Client) -> N
     assert Client().post(path, b"{}", content_type="application/json").status_code == 401
 
 
-def test_the_page_connects_it(project: str, remote: Path, db: None, browser: Client) -> None:
+def test_the_list_connects_it(project: str, remote: Path, db: None, browser: Client) -> None:
     run(OPERATOR, "forge_connect", {"kind": "gitlab", "repository": "a/b", "project_root": project, "token": "t"})
     form = {"kind": "git", "repository": str(remote), "project_root": project, "base": "main"}
-    assert browser.post("/admin/forges/", form).status_code == 302
-    assert str(remote) in browser.get("/admin/forges/").text and Forge.objects.get(kind="git").base == "main"
+    assert browser.post("/admin/forges/forge/add/", form).status_code == 302
+    assert str(remote) in browser.get("/admin/forges/forge/").text and Forge.objects.get(kind="git").base == "main"

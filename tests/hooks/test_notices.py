@@ -330,22 +330,25 @@ def test_foreign_links_keep_no_right_one_of_the_same_address_out(
 # The page
 
 
-def test_the_page_adds_tests_and_removes_an_address(db: None, browser: Client, service: Outside) -> None:
+LIST = "/admin/hooks/noticeaddress/"
+
+
+def test_the_list_adds_tests_and_removes_an_address(db: None, browser: Client, service: Outside) -> None:
     form = {"url": "ntfy://127.0.0.1/team", "kinds": ["questions", "disk"], "quiet": "22:00-07:00"}
-    assert browser.post("/admin/notices/", form).status_code == 302
+    assert browser.post(f"{LIST}add/", form).headers["Location"] == LIST
     row = NoticeAddress.objects.get()
-    page = browser.get("/admin/notices/").text
-    assert "questions, disk" in page and "quiet 22:00–07:00" in page and "127.0.0.1" not in page
+    page = browser.get(LIST).text
+    assert "questions, disk" in page and "22:00–07:00" in page and "127.0.0.1" not in page
+    assert "127.0.0.1" not in browser.get(f"{LIST}{row.pk}/change/").text
     work()
-    browser.post(f"/admin/notices/{row.pk}/", {"what": "test"})
+    browser.post("/admin/act/", {"do": f"notice_test {row.pk}"})
     assert work() == [notices.NoticeResult()]
-    browser.post(f"/admin/notices/{row.pk}/", {"what": "remove"})
+    browser.post("/admin/act/", {"do": f"notice_remove {row.pk}", "asked": "1"})
     assert not NoticeAddress.objects.exists()
-    assert browser.post("/admin/notices/none/", {"what": "explode"}).status_code == 400
 
 
-def test_the_page_keeps_what_was_refused(db: None, browser: Client) -> None:
-    page = browser.post("/admin/notices/", {"url": "ntfys://ntfy.sh/t", "quiet": "late"}).text
+def test_add_keeps_what_was_refused(db: None, browser: Client) -> None:
+    page = browser.post(f"{LIST}add/", {"url": "ntfys://ntfy.sh/t", "quiet": "late"}).text
     assert 'value="ntfys://ntfy.sh/t"' in page and "two times such as 22:00-07:00" in page
 
 
