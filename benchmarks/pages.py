@@ -39,8 +39,9 @@ ADDRESSES = """
 /admin/pool/{pool[agent]}/ /admin/pool/{pool[agent]}/?before=2500 /admin/pool/{pool[agent]}/?before=2500&whole=2490
 /admin/pool/{pool[agent]}/tail/?after=4000
 /admin/questions/ /admin/questions/{pool[question]}/
-/admin/files/ /admin/files/?page=9 /admin/files/?state=ended /admin/files/?q=module_42 /admin/files/?q=nothing-has-this
-/admin/files/rsv_0000001/
+/admin/files/reservation/ /admin/files/reservation/?p=9 /admin/files/reservation/?state=ended
+/admin/files/reservation/?q=module_42 /admin/files/reservation/?q=nothing-has-this
+/admin/files/reservation/rsv_0000001/change/
 /admin/find/?q=parser /admin/find/?q=agent-007+lease /admin/find/?q=nothing-has-this
 /admin/search/?extended=1&s=agent-007 /admin/search/?extended=1&s=parser /admin/search/?extended=1&s=nothing-has-this
 /admin/speak/ /admin/settings/ /admin/retention/ /admin/help/ /admin/about/

@@ -75,7 +75,7 @@ def look(browser: Browser, url: str) -> None:
         ("home-wide", WIDE, "/admin/"),
         ("board", LARGE, "/admin/board/"),
         ("timeline", LARGE, "/admin/timeline/?window=6h"),
-        ("files", LARGE, "/admin/files/"),
+        ("files", LARGE, "/admin/files/reservation/"),
         ("graph", LARGE, "/admin/graph/?agent=ada"),
         ("graph-dark", LARGE, "/admin/graph/"),
         ("mail-narrow", NARROW, "/admin/mail/"),

@@ -34,7 +34,14 @@ class AnyId:
         return value.replace(".", "_2E") if not value.strip(".") else str(quote(value))
 
 
+class ReservationId(AnyId):
+    """An id of a reservation: the admin's lists are at other words there."""
+
+    regex = "rsv_[^/]+"
+
+
 register_converter(AnyId, "id")
+register_converter(ReservationId, "reservation")
 
 
 PAGES = (
@@ -162,6 +169,8 @@ MOVED = {
     "notices/": "hooks_noticeaddress_changelist",
     "notices/<str:object_id>/": "hooks_noticeaddress_change",
     "forges/": "forges_forge_changelist",
+    "files/": "files_reservation_changelist",
+    "files/<reservation:object_id>/": "files_reservation_change",
 }
 
 

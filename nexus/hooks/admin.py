@@ -13,6 +13,7 @@ from nexus.core.apps import kinds_of_needs
 from nexus.hooks.models import NoticeAddress, Webhook
 from nexus.web import records
 from nexus.web.records import link, moment
+from nexus.web.templatetags.nexus import plain
 
 
 class Outward(InWorkspace):
@@ -50,7 +51,7 @@ class WebhookAdmin(Outward):
         "lost, remove the webhook and add it again.",
     )
     fields = (
-        *("webhook_id", "address", "agent", "types_of", "workspace_link", "allow_private"),
+        *("webhook_id", "whole_address", "agent", "types_of", "workspace_link", "allow_private"),
         *("created", "delivered", "problem", "failures", "next_try", "given_up"),
     )
     readonly_fields = fields
@@ -61,6 +62,10 @@ class WebhookAdmin(Outward):
     @admin.display(description="Address", ordering="url")
     def address(self, row: Webhook) -> SafeString:
         return records.text(row.url)
+
+    @admin.display(description="Address")
+    def whole_address(self, row: Webhook) -> str:
+        return plain(row.url)
 
     @admin.display(description="Mail and handoffs of")
     def agent(self, row: Webhook) -> str:

@@ -288,7 +288,6 @@ def list_reservations(
     agent_id: str | None = None,
     ended: bool = False,
     search: str = "",
-    offset: int = 0,
     limit: int,
 ) -> list[Reservation]:
     """Return reservations for people: those held, oldest first, or those that ended, latest first; `search` finds
@@ -303,7 +302,7 @@ def list_reservations(
         rows = rows.filter(agent_id=agent_id)
     if search:
         rows = rows.filter(Q(pattern__icontains=search) | Q(reason__icontains=search) | Q(agent_id__icontains=search))
-    keys = rows.values("pk")[offset : offset + limit]  # so that only these are sorted with their texts
+    keys = rows.values("pk")[:limit]  # so that only these are sorted with their texts
     page = Reservation.objects.filter(pk__in=keys).order_by(*rows.query.order_by)
     return list(page.select_related("workspace"))
 

@@ -1,18 +1,14 @@
-"""The pages of reservations, below /admin/."""
+"""What the sidebar, the help and errors on pages say of reservations."""
 
 from __future__ import annotations
 
 from nexus.core.contributions import Page
-from nexus.reservations import views
 
 PAGES = (
     Page(
-        "files",
-        "files/",
-        views.files,
-        "Reservations",
-        "edit_document",
-        "More",
+        "files_reservation_changelist",
+        title="Reservations",
+        icon="edit_document",
         words={
             "files_list": "the page Reservations",
             "files_who": "the page Reservations",
@@ -22,5 +18,4 @@ PAGES = (
         position=4,
         by_workspace=True,
     ),
-    Page("reservation", "files/<str:reservation_id>/", views.reservation),
 )

@@ -143,6 +143,8 @@ class ParametersForm(OperationForm):
             field.required = name in schema.get("required", ())
             field.label = field.label or name.replace("_", " ").capitalize()
             field.help_text = field.help_text or part.get("description", "")
+            if isinstance(field, NamesField):
+                field.help_text += " Separate them by commas."
             self.fields[name] = field
 
 

@@ -28,9 +28,9 @@ from unfold.paginator import InfinitePaginator
 
 from nexus.core.access import is_viewer
 from nexus.core.apps import actions
-from nexus.core.operations.registry import TOOLSETS
+from nexus.core.operations.registry import TOOLSETS, Operation
 from nexus.web.exports import KINDS, as_file, table
-from nexus.web.forms import ParametersForm, searched
+from nexus.web.forms import OperationForm, ParametersForm, searched
 from nexus.web.page import frame, operate, posted, render
 
 MOST_CHOSEN = 200  # rows of one call: their ids stand in an address
@@ -94,13 +94,17 @@ class OperationAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no ty
         if not self.has_add_permission(request):
             raise PermissionDenied
         toolset = next(each for each in TOOLSETS.values() if each.listed and self.creates in each.operations)
-        form = ParametersForm(toolset.operations[self.creates].params, posted(request), asks=self.asks)
+        form = self.form_to_add(request, toolset.operations[self.creates])
         if form.is_valid():
-            done = f"The {self.opts.verbose_name} is added."
+            done = f"{str(self.opts.verbose_name).capitalize()} added."
             envelope = operate(toolset, request, self.creates, done, form, **form.arguments())
             if envelope["ok"]:
                 return self.added(request, envelope["data"])
         return render(request, "web/add.html", f"Add {self.opts.verbose_name}", form=form, back=self._list())
+
+    def form_to_add(self, request: HttpRequest, operation: Operation[Any]) -> OperationForm:
+        """Return the form of *Add*."""
+        return ParametersForm(operation.params, posted(request), asks=self.asks)
 
     def added(self, request: HttpRequest, data: dict[str, Any]) -> HttpResponse:
         """Return the page after a row was created."""

@@ -91,7 +91,11 @@ PAGES = [
         "/admin/speak/?reply={letter}",
     ),
     *("/admin/topics/?q=window", "/admin/topics/{room}/", "/admin/topics/{room}/?q=window"),
-    *("/admin/files/", "/admin/files/{reservation}/", "/admin/files/?q=window"),
+    *(
+        "/admin/files/reservation/",
+        "/admin/files/reservation/{reservation}/change/",
+        "/admin/files/reservation/?q=window",
+    ),
     *("/admin/plan/?workspace={workspace}", "/admin/plan/tasks/{task}/", "/admin/plan/issues/{issue}/"),
     *("/admin/topics/{room}/delete/", "/admin/topics/+message/{told}/delete/"),
     *("/admin/coordination/session/", "/admin/coordination/artifact/{artifact}/change/", "/admin/inbox/message/"),

@@ -37,9 +37,9 @@ PAGES = {
     "task": "/admin/plan/tasks/{task}/",
     "questions": "/admin/questions/",
     "question": "/admin/questions/{question}/",
-    "files": "/admin/files/",
-    "files_ended": "/admin/files/?state=ended&q=zzz",
-    "reservation": "/admin/files/{reservation}/",
+    "files": "/admin/files/reservation/",
+    "files_ended": "/admin/files/reservation/?state=ended&q=zzz",
+    "reservation": "/admin/files/reservation/{reservation}/change/",
     "find": "/admin/find/?q=parser",
     "agents": "/admin/agents/",
     "agent": "/admin/agents/planner/",
@@ -142,7 +142,7 @@ def test_it_shows_a_table_whole_on_a_narrow_screen(page: Page, team: Ids, name: 
     assert sizes and max(sizes) <= 1
 
 
-@pytest.mark.parametrize("name", ["agents", "files"])
+@pytest.mark.parametrize("name", ["agents"])
 def test_it_breaks_no_short_name_in_a_table(page: Page, team: Ids, name: str) -> None:
     page.goto(PAGES[name])
     names = page.locator(".nx-table .nx-name")

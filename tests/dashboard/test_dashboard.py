@@ -88,7 +88,7 @@ def addresses(ids: Ids) -> list[str]:
         ),
         *("/admin/pool/", "/admin/pool/+new/", f"/admin/pool/{ids['pool_agent']}/"),
         f"/admin/pool/{ids['pool_agent']}/tail/?after=0",
-        *("/admin/files/", f"/admin/files/{ids['reservation']}/"),
+        *("/admin/files/reservation/", f"/admin/files/reservation/{ids['reservation']}/change/"),
         *("/admin/timeline/", f"/admin/timeline/?span={ids['open']}.1"),
         *("/admin/plan/", f"/admin/plan/?workspace={ids['workspace']}"),
         f"/admin/plan/{ids['workspace']}/close/",
@@ -142,7 +142,7 @@ def test_it_tells_in_the_browsers_tab_what_a_page_is_of(team: Ids, browser: Clie
     pattern = Reservation.objects.get(pk=team["reservation"]).pattern
     titles = {
         f"/admin/board/{team['open']}/": f"{Handoff.objects.get(pk=team['open']).title} | Handoff",
-        f"/admin/files/{team['reservation']}/": f"{pattern} | Reservation",
+        f"/admin/files/reservation/{team['reservation']}/change/": pattern,
         f"/admin/plan/tasks/{team['task']}/": f"{Task.objects.get(pk=team['task']).title} | Task",
         f"/admin/plan/issues/{team['issue']}/": f"{Issue.objects.get(pk=team['issue']).title} | Issue",
         f"/admin/mail/?m={team['message']}&alone=1": "a⟨U+202E⟩b | Inbox",
@@ -357,7 +357,7 @@ def test_it_closes_a_session(team: Ids, browser: Client) -> None:
 
 def test_it_finds_reserved_files_by_path_reason_and_agent(team: Ids, browser: Client) -> None:
     for words in ("grammar.py", "file of their own", "BUILDER-1"):
-        page = browser.get(f"/admin/files/?q={words}").text
+        page = browser.get(f"/admin/files/reservation/?q={words}").text
         assert "src/grammar.py" in page and "docs/</" not in page, words
 
 

@@ -16,7 +16,7 @@ from tests.pages import Ids, do
 
 FOLLOWING = [
     "",
-    *(f"{page}/" for page in "board timeline graph events mail agents files plan attention".split()),
+    *(f"{page}/" for page in "board timeline graph events mail agents files/reservation plan attention".split()),
 ]
 
 

@@ -129,7 +129,7 @@ def test_a_holder_who_is_there_and_idle_stands_once_with_everything_it_owes(
     assert [(need.subject, need.detail) for need in found["idle"].needs] == [(handoff, "ana has it and does nothing")]
     page = Client(headers={"host": "127.0.0.1:8420"}).get("/admin/agents/ana/").text
     owes = page.partition('id="owes"')[2].partition("</section>")[0]
-    assert f"/admin/files/{held}/" in owes and f"/admin/board/{handoff}/" in owes
+    assert f"/admin/files/reservation/{held}/change/" in owes and f"/admin/board/{handoff}/" in owes
 
 
 def test_an_operator_ends_it_right_there(held: str, clock: time_machine.Traveller) -> None:
@@ -174,7 +174,7 @@ def test_a_refused_commit_needs_a_person_once_for_each_agent(held: str, clock: t
 def test_a_refusal_is_dismissed_until_another_agent_is_refused(held: str) -> None:
     refuse(held, "bob")
     browser = Client(headers={"host": "127.0.0.1:8420"})
-    assert "a commit of" in browser.get(f"/admin/files/{held}/").text
+    assert "a commit of" in browser.get(f"/admin/files/reservation/{held}/change/").text
     dismiss = {"do": f"files_dismiss_refusals {held}", "next": "/admin/"}
     assert "“src/parser.py” was dismissed." in browser.post("/admin/act/", dismiss, follow=True).text
     assert "No refusal for this reservation is left." in browser.post("/admin/act/", dismiss, follow=True).text

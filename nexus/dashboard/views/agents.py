@@ -52,7 +52,7 @@ DEBTS = {  # the page of each kind
     "message": "mail",
     "task": "task",
     "task_verdict": "task",
-    "question": "reservation",
+    "question": "files_reservation_change",
 }
 
 

@@ -116,7 +116,7 @@ def _groups(words: str) -> Iterator[ResultGroup]:
         _group("Agents of the pool", _pool(words), "pool", q=words),
         _group("Workspaces", _workspaces(words), "coordination_workspace_changelist", q=words),
         _group("Handoffs", _handoffs(words), "handoffs_handoff_changelist", q=words),
-        _group("Files", _files(words), "files", q=words),
+        _group("Files", _files(words), "files_reservation_changelist", q=words),
         _group("Topics", _topics(words), "topics", q=words),
         _group("Said in topics", _topic_messages(words), "topics", q=words),
         _group("Questions", _questions(words), "questions"),
@@ -199,7 +199,7 @@ def _files(words: str) -> Iterator[Match]:
     newest = _newest(Reservation.objects.all()).select_related("workspace")
     for row in (newest & reserved.held(now())).filter(named)[: EACH + 1]:
         description = f"reserved by {plain(row.agent_id)}, in {plain(row.workspace)}"
-        link, reason = _at("reservation", row.pk), plain(row.reason)
+        link, reason = _at("files_reservation_change", row.pk), plain(row.reason)
         yield Match(plain(row.pattern)[:100], description, link, "edit_document", reason, row.created_at)
 
 
