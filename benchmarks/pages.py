@@ -13,7 +13,7 @@ ADDRESSES = """
 /admin/graph/ /admin/graph/?hours=168 /admin/graph/?hours=168&workspace={workspace} /admin/graph/?agent=agent-007
 /admin/graph/?from=agent-001&to=agent-002
 /admin/board/ /admin/board/?workspace={workspace} /admin/board/{handoff}/
-/admin/limits/
+/admin/coordination/agentlimits/
 /admin/timeline/? /admin/timeline/?window=1d /admin/timeline/?window=7d /admin/timeline/?window=30d
 /admin/timeline/?window=30d&workspace={workspace} /admin/timeline/?window=30d&span={handoff}.{step}
 /admin/mail/? /admin/mail/?m={message} /admin/mail/?agent=agent-007 /admin/mail/?status=unread /admin/mail/?status=read

@@ -17,14 +17,18 @@ from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
+from coordination.forms import TITLES, RoleLimitsForm, limits_of
 from coordination.log.emit import streams
 from coordination.log.sentences import lines
-from coordination.models import Artifact, Channel, Event, Session, Workspace
+from coordination.models import AgentLimits, Artifact, Channel, Event, LimitScope, Session, Workspace
 from coordination.routing import Target, describe
+from coordination.selectors import roles
 from coordination.services import operators
 from nexus.core.operations.caller import LOCAL_OPERATOR
+from nexus.core.operations.registry import Operation
 from nexus.web import records
-from nexus.web.forms import OFFERED
+from nexus.web.forms import OFFERED, OperationForm
+from nexus.web.page import posted
 from nexus.web.records import OperationAdmin, code, link, moment
 from nexus.web.templatetags.nexus import plain, readable
 
@@ -325,6 +329,60 @@ class EventAdmin(InWorkspace):
     @admin.display(description="Payload")
     def content(self, row: Event) -> str:
         return readable(row.payload)
+
+
+@admin.register(AgentLimits)
+class AgentLimitsAdmin(OperationAdmin):
+    intro = (
+        "What is set for an agent goes over what is set for its role, and that over what holds for all: the settings "
+        "limit_…. 0 is no limit. Each change is in the event log."
+    )
+    list_display = ("whose", "limits", "may_use", "may_not_use", "change")
+    list_filter = ("scope",)
+    search_fields = ("name",)
+    ordering = ("-scope", "name")
+    sortable_by = ()
+    operations = ("limits_update",)
+    creates = "limits_update"
+    fields = ("whose", "limits", "may_use", "may_not_use", "updated", "updated_by", "change")
+    readonly_fields = fields
+
+    def subject(self, row: AgentLimits) -> str:
+        return f"{row.scope} {row.name}"
+
+    def form_to_add(self, request: HttpRequest, operation: Operation[Any]) -> OperationForm:
+        """Return the form of a role's limits, which `?role=` fills with the stored ones."""
+        role = request.GET.get("role", "")
+        initial = {"role": role, **limits_of(LimitScope.ROLE, role)}
+        return RoleLimitsForm(posted(request), initial=initial, known=list(roles()))
+
+    @admin.display(description="Of")
+    def whose(self, row: AgentLimits) -> str:
+        return records.text(f"{row.scope} {row.name}")
+
+    @admin.display(description="Limits")
+    def limits(self, row: AgentLimits) -> str:
+        return (
+            ", ".join(f"{TITLES.get(name, name)}: {value or 'no limit'}" for name, value in row.values.items()) or "–"
+        )
+
+    @admin.display(description="May use")
+    def may_use(self, row: AgentLimits) -> str:
+        return plain(", ".join(row.allowed or ())) or "–"
+
+    @admin.display(description="May not use")
+    def may_not_use(self, row: AgentLimits) -> str:
+        return plain(", ".join(row.refused or ())) or "–"
+
+    @admin.display(description="Changed")
+    def updated(self, row: AgentLimits) -> str:
+        return moment(row.updated_at)
+
+    @admin.display(description="Change")
+    def change(self, row: AgentLimits) -> str:
+        if row.scope == LimitScope.AGENT:
+            return link("agent", "On its page", row.name)
+        return link("coordination_agentlimits_add", "Change", role=row.name)
 
 
 # The names of Django's accounts on the pages. Set here, so that migrations, which read the declarations, do not see it.

@@ -29,7 +29,6 @@ from nexus.web.forms import (
     NamesField,
     NumberField,
     OperationForm,
-    hidden_field,
     words_field,
 )
 from nexus.web.templatetags.nexus import plain
@@ -183,17 +182,13 @@ class RoleLimitsForm(LimitsForm):
         role.required, role.show_hidden_initial = True, True
         role.offer("role", known)
 
+    def arguments(self) -> dict[str, Any]:
+        return {"role": self.cleaned_data["role"], **super().arguments()}
+
     def changed(self) -> set[str]:
         """Return the names of the changed fields; of a role other than the one shown, all fields that are filled in."""
         filled = {name for name, value in self.cleaned_data.items() if value not in (None, [])}
         return super().changed() | (filled if "role" in self.changed_data else set())
-
-
-class LimitedForm(forms.Form):
-    """The agent or role whose limits are removed."""
-
-    scope = forms.ChoiceField(choices=LimitScope.choices)
-    name = forms.CharField(strip=False)
 
 
 TITLES = {
@@ -305,7 +300,3 @@ class WorkspaceFilters(Filters):
         """The chosen workspace."""
         self.is_valid()
         return self.cleaned_data.get("workspace")
-
-
-class LimitsFilters(Filters):
-    role = hidden_field()

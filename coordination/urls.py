@@ -7,17 +7,13 @@ from nexus.core.contributions import Page
 
 PAGES = (
     Page(
-        "limits",
-        "limits/",
-        views.limits,
-        "Limits",
-        "speed",
-        "More",
+        "coordination_agentlimits_changelist",
+        title="Limits",
+        icon="speed",
         words={"limits_list": "the page Limits", "limits_update": "the page Limits"},
         about="What roles and agents may do, and how much.",
         position=8,
     ),
-    Page("limits_back", "limits/back/", views.remove_limits),
     Page(
         "settings",
         "settings/",

@@ -1,73 +1,16 @@
-"""The pages Limits and Settings."""
+"""The page Settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import groupby
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
-from coordination.forms import (
-    LISTS,
-    TITLES,
-    LimitedForm,
-    LimitsFilters,
-    RoleLimitsForm,
-    SettingsFilters,
-    SettingsForm,
-    limits_of,
-)
-from coordination.models import AgentLimits, LimitScope
-from coordination.selectors import roles
-from coordination.services import agent_limits as stored
+from coordination.forms import SettingsFilters, SettingsForm
 from coordination.toolset import COORDINATION, run
-from nexus.web.page import form_only, operate, operator, posted, render
-
-
-def limits(request: HttpRequest) -> HttpResponse:
-    """Show every limit, and the form for a role, which `?role=` fills with the stored values; POST stores it."""
-    role = LimitsFilters(request.GET).text("role")
-    team = roles()
-    form = RoleLimitsForm(posted(request), initial={"role": role, **limits_of(LimitScope.ROLE, role)}, known=list(team))
-    if form.is_valid():
-        done = f"The limits of the role {form.cleaned_data['role']} are saved."
-        saved = operate(
-            COORDINATION, request, "limits_update", done, form, role=form.cleaned_data["role"], **form.arguments()
-        )
-        if saved["ok"]:
-            return redirect("admin:limits")
-    rows = list(AgentLimits.objects.order_by("-scope", "name"))
-    limited = {row.name for row in rows if row.scope == LimitScope.ROLE}
-    return render(
-        request,
-        "coordination/limits.html",
-        "Limits",
-        form=form,
-        chosen=role,
-        for_all=_cells(stored.for_all),
-        rows=[(row, _cells(row.values.get)) for row in rows],
-        unlimited=[(name, count) for name, count in team.items() if name not in limited],
-    )
-
-
-def _cells(value: Callable[[str], int | None]) -> list[tuple[str, int | None]]:
-    """Return a row's limits, each with its label and its value."""
-    return [(TITLES.get(name, name), value(name)) for name in stored.names()]
-
-
-@form_only(lambda: redirect("admin:limits"))
-def remove_limits(request: HttpRequest) -> HttpResponse:
-    """Remove what is stored for an agent or a role."""
-    form = LimitedForm(request.POST)
-    if not form.is_valid():
-        return HttpResponseBadRequest("Name a role or an agent whose limits are taken back.")
-    name = form.cleaned_data["name"]
-    nothing = {"limits": dict.fromkeys(stored.names()), **dict.fromkeys(LISTS)}
-    whose = {"agent_id" if form.cleaned_data["scope"] == LimitScope.AGENT else "role": name}
-    operate(COORDINATION, request, "limits_update", f"The limits of {name} are taken back.", **whose, **nothing)
-    return redirect("admin:limits")
+from nexus.web.page import operate, operator, posted, render
 
 
 def settings(request: HttpRequest) -> HttpResponse:

@@ -169,6 +169,7 @@ MOVED = {
     "notices/": "hooks_noticeaddress_changelist",
     "notices/<str:object_id>/": "hooks_noticeaddress_change",
     "forges/": "forges_forge_changelist",
+    "limits/": "coordination_agentlimits_changelist",
     "files/": "files_reservation_changelist",
     "files/<reservation:object_id>/": "files_reservation_change",
 }

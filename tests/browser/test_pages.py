@@ -43,7 +43,7 @@ PAGES = {
     "find": "/admin/find/?q=parser",
     "agents": "/admin/agents/",
     "agent": "/admin/agents/planner/",
-    "limits": "/admin/limits/?role=worker",
+    "limits": "/admin/coordination/agentlimits/add/?role=worker",
     "agent_new": "/admin/agents/+new/",
     "try": "/admin/agents/planner/try/?since=0",
     "speak": "/admin/speak/",
@@ -129,7 +129,7 @@ def dark(page: Page) -> bool:
     return bool(page.evaluate("document.documentElement.classList.contains('dark')"))
 
 
-@pytest.mark.parametrize("name", ["agents", "settings", "limits"])
+@pytest.mark.parametrize("name", ["agents", "settings"])
 def test_it_shows_a_table_whole_on_a_narrow_screen(page: Page, team: Ids, name: str) -> None:
     page.set_viewport_size({"width": 400, "height": 900})
     page.goto(PAGES[name])

@@ -58,7 +58,7 @@ def addresses(ids: Ids) -> list[str]:
         *("/admin/find/?q=parser", "/admin/search/?s=parser&extended=1", "/admin/events/", "/admin/events/?q=parser"),
         *("/admin/events/?type=handoff.*", f"/admin/events/{first}/", "/admin/agents/", "/admin/agents/planner/"),
         *("/admin/mail/?agent=planner", "/admin/mail/?agent=reviewer&status=nobody", "/admin/agents/+new/"),
-        *("/admin/limits/", "/admin/limits/?role=worker"),
+        *("/admin/coordination/agentlimits/", "/admin/coordination/agentlimits/add/?role=worker"),
         *("/admin/agents/planner/try/?since=0", "/admin/speak/", f"/admin/speak/?reply={ids['reply']}"),
         *(
             "/admin/settings/",
@@ -166,7 +166,7 @@ def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
 
     opened = {re.sub(r"\?.*", "", url) for url in addresses(team)}
     acts = set(
-        "agent_close_session handoff_cancel mark_read agent_key agent_limits limits_back agent_delete reset "
+        "agent_close_session handoff_cancel mark_read agent_key agent_limits agent_delete reset "
         "event_export act act_minutes message bell question pool_cancel "
         "pool_compact pool_end pool_option pool_turn "
         "pool_approve task_status plan_comment topic_close topic_rename topic_export "

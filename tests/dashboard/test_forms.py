@@ -121,8 +121,8 @@ def test_it_brings_what_an_operation_refuses_back_to_its_field(team: Ids, browse
         ("/admin/speak/", work(team, payload=" \r\n "), "payload"),
         ("/admin/settings/", {"poll_interval_ms": "x"}, "poll_interval_ms"),
         ("/admin/retention/reset/", {"confirm": "rest"}, "confirm"),
-        ("/admin/limits/", {"unread": "4"}, "role"),
-        ("/admin/limits/", {"role": "worker", "refused": "<b>nothing"}, "refused"),
+        ("/admin/coordination/agentlimits/add/", {"unread": "4"}, "role"),
+        ("/admin/coordination/agentlimits/add/", {"role": "worker", "refused": "<b>nothing"}, "refused"),
         (of_agent, {"unread": "many"}, "unread"),
         (of_agent, {"recipients": "9999999"}, "recipients"),
         (of_agent, {"refused": "<b>nothing"}, "refused"),
@@ -213,7 +213,7 @@ def set_limits(**given: Any) -> None:
 def test_it_leaves_alone_limits_that_another_set_meanwhile(team: Ids, browser: Client, whose: dict[str, str]) -> None:
     shown_on, page = ("/admin/agents/planner/", "/admin/agents/planner/limits/")
     if "role" in whose:
-        shown_on = page = "/admin/limits/?role=worker"
+        shown_on = page = "/admin/coordination/agentlimits/add/?role=worker"
     set_limits(**whose, limits={"unread": 9}, refused=["topics"])
     shown = filled(browser.get(shown_on).text)
     set_limits(**whose, limits={"unread": 5, "recipients": 3}, refused=["topics", "files"])
@@ -225,8 +225,8 @@ def test_it_leaves_alone_limits_that_another_set_meanwhile(team: Ids, browser: C
 
 def test_it_gives_a_role_the_limits_that_are_shown_of_another(team: Ids, browser: Client) -> None:
     set_limits(role="worker", limits={"unread": 9}, refused=["topics"])
-    shown = filled(browser.get("/admin/limits/?role=worker").text)
-    browser.post("/admin/limits/?role=worker", {**shown, "role": "lead"})
+    shown = filled(browser.get("/admin/coordination/agentlimits/add/?role=worker").text)
+    browser.post("/admin/coordination/agentlimits/add/?role=worker", {**shown, "role": "lead"})
     of_lead = AgentLimits.objects.get(name="lead")
     assert (of_lead.values, of_lead.refused) == ({"unread": 9}, ["topics"])
 
@@ -264,7 +264,10 @@ def test_it_shows_in_an_agents_empty_fields_what_its_role_and_all_are_held_to(
 ) -> None:
     configure(limit_recipients=9)
     role = Agent.objects.get(pk="builder-1").role
-    browser.post("/admin/limits/", {"role": role, "unread": "40", "messages_per_minute": "0", "refused": "topics"})
+    browser.post(
+        "/admin/coordination/agentlimits/add/",
+        {"role": role, "unread": "40", "messages_per_minute": "0", "refused": "topics"},
+    )
     fields = {
         name: re.search(rf'<input[^>]*name="{name}"[^>]*>', browser.get("/admin/agents/builder-1/").text)
         for name in ("unread", "messages_per_minute", "recipients", "refused")
@@ -279,8 +282,8 @@ def test_it_shows_in_an_agents_empty_fields_what_its_role_and_all_are_held_to(
 
 
 def test_it_sets_a_roles_limits_and_takes_them_back(team: Ids, browser: Client) -> None:
-    page = "/admin/limits/"
-    assert "?role=worker" in browser.get(page).text  # two agents have it, and no limits of their own
+    page = "/admin/coordination/agentlimits/add/"
+    assert '<option value="worker">' in browser.get(page).text  # two agents have it
     limits = {"role": "worker", "unread": "40", "recipients": "0", "allowed": "coordination"}
     assert browser.post(page, limits).status_code == 302
     kept = AgentLimits.objects.get()
@@ -289,7 +292,8 @@ def test_it_sets_a_roles_limits_and_takes_them_back(team: Ids, browser: Client) 
     shown = browser.get(page, {"role": "worker"}).text
     assert 'value="40"' in shown and 'value="coordination"' in shown
 
-    browser.post(f"{page}back/", {"scope": "role", "name": "worker"})
+    assert f"{page}?role=worker" in browser.get("/admin/coordination/agentlimits/").text
+    browser.post("/admin/act/", {"do": "limits_update role worker", "asked": "1"})
     assert not AgentLimits.objects.exists()
     stored, taken_back = lines(
         list(Event.objects.filter(payload__role="worker", type="operator.acted").order_by("event_id"))
@@ -300,10 +304,13 @@ def test_it_sets_a_roles_limits_and_takes_them_back(team: Ids, browser: Client) 
 
 def test_it_lists_and_takes_back_an_agents_limits_beside_those_of_roles(team: Ids, browser: Client) -> None:
     browser.post("/admin/agents/planner/limits/", {"unread": "7"})
-    assert 'name="name" value="planner"' in browser.get("/admin/limits/").text
-    browser.post("/admin/limits/back/", {"scope": "agent", "name": "planner"})
+    row = AgentLimits.objects.get()
+    assert "agent planner" in browser.get("/admin/coordination/agentlimits/").text
+    assert (
+        'value="limits_update agent planner"' in browser.get(f"/admin/coordination/agentlimits/{row.pk}/change/").text
+    )
+    browser.post("/admin/act/", {"do": "limits_update agent planner", "asked": "1"})
     assert not AgentLimits.objects.exists()
-    assert browser.post("/admin/limits/back/", {"scope": "team", "name": "x"}).status_code == 400
 
 
 def test_the_settings_are_found_by_words_and_by_what_differs(db: None, browser: Client) -> None:
