@@ -44,8 +44,8 @@ class StateFilter(admin.SimpleListFilter):
 @admin.register(Reservation)
 class ReservationAdmin(InWorkspace):
     intro = (
-        "Agents with the toolset files reserve what they edit; so does nexus reservations reserve. An agent that waits "
-        "for files gets them when their reservation ends."
+        "Agents with the toolset files reserve what they edit; so does nexus reservations reserve. A lease lasts "
+        "longer while its agent acts. An agent that waits for files gets them when their reservation ends."
     )
     list_display = ("files", "agent", "how", "what_for", "until", "workspace_link")
     list_filter = (StateFilter, *InWorkspace.list_filter)
@@ -93,7 +93,7 @@ class ReservationAdmin(InWorkspace):
     @admin.display(description="What for")
     def what_for(self, row: Reservation) -> SafeString:
         title: str = row.handoff_title  # type: ignore[attr-defined]
-        parts = [records.text(row.reason)] if row.reason and row.reason != title else []
+        parts: list[str] = [records.text(row.reason)] if row.reason and row.reason != title else []
         parts += [self.handoff(row)] if row.handoff_id else []
         parts += [f"task {row.task_id}"] if row.task_id else []
         return format_html("<div>{}</div>", format_html_join("", "<div>{}</div>", ((part,) for part in parts)) or "–")
@@ -110,8 +110,7 @@ class ReservationAdmin(InWorkspace):
     def until(self, row: Reservation) -> SafeString:
         if row.released_at is not None:
             return format_html("<div>{} {}</div>", row.get_outcome_display(), moment(row.released_at))
-        renewed = "and longer while the agent acts" if row.expires_at >= now() else ""
-        return format_html("<div>{} {}</div>", moment(row.expires_at), renewed)
+        return format_html("<div>until {}</div>", moment(row.expires_at))
 
     @admin.display(description="Asked for by")
     def asked_for(self, row: Reservation) -> SafeString | str:

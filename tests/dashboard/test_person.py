@@ -300,10 +300,3 @@ def test_the_help_names_each_page_of_the_sidebar(db: None, browser: Client) -> N
     assert listed and all(entry.about for entry in listed)
     for entry in listed:
         assert f">{entry.title}</a></dt> <dd>{html.unescape(entry.about)}</dd>" in helped
-
-
-def test_a_reservation_that_is_over_is_not_said_to_last(team: Ids, browser: Client) -> None:
-    page = f"/admin/files/reservation/{team['reservation']}/change/"
-    assert "and longer while the agent acts" in shown(browser.get(page))
-    with time_machine.travel(datetime.now(UTC) + timedelta(days=2)):
-        assert "and longer while the agent acts" not in shown(browser.get(page))
