@@ -27,7 +27,8 @@ ADDRESSES = """
 /admin/events/?type=never.happened /admin/events/?agent=agent-007 /admin/events/?agent=nobody&workspace={workspace}
 /admin/events/?stream=handoff /admin/events/?q=parser /admin/events/?before=1000 /admin/events/?type=handoff.*
 /admin/events/?alive=on /admin/events/{event}/
-/admin/topics/ /admin/topics/?status=open /admin/topics/?q=cache /admin/topics/?q=nothing-has-this /admin/topics/+new/
+/admin/topics/topic/ /admin/topics/topic/?status=open /admin/topics/topic/?q=cache
+/admin/topics/topic/?q=nothing-has-this /admin/topics/topic/add/
 /admin/topics/tpc_empty/ /admin/topics/tpc_short/ /admin/topics/tpc_long/ /admin/topics/tpc_long/?at=100
 /admin/topics/tpc_long/?before=100000 /admin/topics/tpc_long/?q=cache+part /admin/topics/tpc_long/tail/?after=1000
 /admin/topics/tpc_long/delete/ /admin/topics/+message/{topic_message}/delete/

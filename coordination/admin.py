@@ -299,8 +299,7 @@ class EventAdmin(InWorkspace):
 
     @admin.display(description="What happened")
     def sentence(self, row: Event) -> str:
-        parts = getattr(row, "parts", None) or lines([row])[0].parts
-        return render_to_string("coordination/sentence.html", {"parts": parts})
+        return render_to_string("coordination/sentence.html", {"parts": row.parts})  # type: ignore[attr-defined]
 
     @admin.display(description="Event", ordering="event_id")
     def number(self, row: Event) -> str:

@@ -86,7 +86,7 @@ def look(browser: Browser, url: str) -> None:
         page.close()
     quiet(browser, url)
     topics = window(browser, url, LARGE, "light")
-    topics.goto("/admin/topics/")
+    topics.goto("/admin/topics/topic/")
     topics.get_by_role("link", name="cache-key").click()
     take(topics, "topic")
     plan = window(browser, url, LARGE, "light")

@@ -34,14 +34,14 @@ class AnyId:
         return value.replace(".", "_2E") if not value.strip(".") else str(quote(value))
 
 
-class ReservationId(AnyId):
-    """An id of a reservation: the admin's lists are at other words there."""
+class RowId(AnyId):
+    """An id in a path where the admin's own list has the name of its model."""
 
-    regex = "rsv_[^/]+"
+    regex = "(?!(?:reservation|topic)/)[^/]+"
 
 
 register_converter(AnyId, "id")
-register_converter(ReservationId, "reservation")
+register_converter(RowId, "row")
 
 
 PAGES = (
@@ -170,8 +170,10 @@ MOVED = {
     "notices/<str:object_id>/": "hooks_noticeaddress_change",
     "forges/": "forges_forge_changelist",
     "limits/": "coordination_agentlimits_changelist",
+    "topics/": "topics_topic_changelist",
+    "topics/+new/": "topics_topic_add",
     "files/": "files_reservation_changelist",
-    "files/<reservation:object_id>/": "files_reservation_change",
+    "files/<row:object_id>/": "files_reservation_change",
 }
 
 

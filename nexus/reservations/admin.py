@@ -68,10 +68,6 @@ class ReservationAdmin(InWorkspace):
             row.handoff_title = known.get(row.handoff_id or "", "")  # type: ignore[attr-defined]  # for its cell
         return rows
 
-    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Reservation | None:
-        row = super().get_object(request, object_id, from_field)
-        return row and self.completed([row])[0]
-
     def operations_on(self, row: Reservation) -> list[str]:
         refused = any(not each.get("dismissed") for each in row.refused)
         admitted = {"files_end": _is_held(row), "files_dismiss_refusals": refused}

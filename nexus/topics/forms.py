@@ -10,11 +10,9 @@ from django import forms
 
 from nexus.web.forms import (
     Filters,
-    JSONTextField,
     LinesField,
     NumberField,
     OperationForm,
-    choice_field,
     hidden_field,
     name_of,
     number_field,
@@ -22,13 +20,6 @@ from nexus.web.forms import (
 )
 
 TYPES = ("message", "question", "answer")
-
-
-class NewTopicForm(OperationForm):
-    name = forms.CharField(
-        required=False, strip=False, widget=forms.TextInput(attrs={"autofocus": True, "placeholder": "cache-review"})
-    )
-    metadata = JSONTextField(label="Metadata (JSON)")
 
 
 class SayForm(OperationForm):
@@ -61,13 +52,6 @@ class CloseForm(OperationForm):
 class RenameForm(OperationForm):
     name = forms.CharField(required=False, strip=False, label="New name")
     rewrite_messages = forms.BooleanField(required=False, label="In messages that name the topic, too")
-
-
-class TopicsFilters(Filters):
-    status = choice_field(label="State", choices=[("all", "All"), ("open", "Open"), ("closed", "Closed")])
-    q = words_field("Name, or words of a message")
-    page = number_field()
-    preset = {"status": "all"}
 
 
 class TopicFilters(Filters):

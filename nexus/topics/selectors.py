@@ -110,15 +110,6 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class TopicSummary:
-    """A topic in a list, with its readers, latest first."""
-
-    topic: Topic
-    readers: list[Reader]
-    peers: int  # the number of all peers
-
-
-@dataclass(frozen=True)
 class TopicPage:
     """A part of a topic, oldest first, and whether there are earlier and later messages."""
 
@@ -135,17 +126,9 @@ class Exchange:
     answers: list[TopicMessage] = field(default_factory=list)
 
 
-def list_topics(status: str, words: str, moment: datetime, *, offset: int, limit: int) -> list[TopicSummary]:
-    """Return topics in a state, or `all`, whose name contains `words`, latest activity first."""
-    rows = with_status(status).defer("metadata")
-    if words:
-        rows = rows.filter(name__icontains=words)
-    rows = rows.order_by(Coalesce("last_message_at", "created_at").desc(), "-topic_id")
-    topics = list(rows[offset : offset + limit])
-    counted = Peer.objects.filter(topic__in=topics).values_list("topic").annotate(Count("pk")).order_by()
-    peers = dict(counted)
-    known = readers(topics, moment)
-    return [TopicSummary(topic, known[topic.topic_id], peers.get(topic.topic_id, 0)) for topic in topics]
+def count_peers(topics: Sequence[Topic]) -> dict[str, int]:
+    """Return the number of names that joined, by topic_id."""
+    return dict(Peer.objects.filter(topic__in=topics).values_list("topic").annotate(Count("pk")).order_by())
 
 
 def readers(topics: Sequence[Topic], moment: datetime) -> dict[str, list[Reader]]:

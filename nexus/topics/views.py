@@ -1,4 +1,4 @@
-"""The pages of topics: their messages, and what an operator does there."""
+"""The page of a topic: its messages, and what an operator does there."""
 
 from __future__ import annotations
 
@@ -16,51 +16,15 @@ from django.urls import reverse
 from nexus.core.clock import now
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.topics import archive, search, selectors
-from nexus.topics.forms import CloseForm, NewTopicForm, RenameForm, SayForm, TopicFilters, TopicsFilters
+from nexus.topics.forms import CloseForm, RenameForm, SayForm, TopicFilters
 from nexus.topics.models import Topic, TopicMessage
 from nexus.topics.toolset import TOPICS
-from nexus.web.page import form_only, operate, posted, render, streamed
+from nexus.web.page import form_only, operate, render, streamed
 from nexus.web.templatetags.nexus import plain
 
 NEWEST = 20  # messages at first: more than a window shows, and cheap to render
-PAGE, LISTED, FOUND = 50, 50, 50
+PAGE, FOUND = 50, 50
 NOTHING = selectors.TopicPage([], earlier=False, later=False)
-
-
-def topics(request: HttpRequest) -> TemplateResponse:
-    """List topics by latest activity, with their readers; `?status=`, `?q=` in names and messages, `?page=`."""
-    filters = TopicsFilters(request.GET)
-    words, page = filters.text("q"), max(filters.number("page") or 1, 1)
-    status = filters.text("status") or "all"
-    rows = selectors.list_topics(status, words, now(), offset=(page - 1) * LISTED, limit=LISTED + 1)
-    hits = _search(words, None) if words and page == 1 else []
-    return render(
-        request,
-        "topics/topics.html",
-        "Topics",
-        filters=filters,
-        rows=rows[:LISTED],
-        hits=hits,
-        page=page,
-        more=len(rows) > LISTED,
-        query=filters.query("page"),
-        narrowed=bool(words) or status != "all",
-    )
-
-
-def new(request: HttpRequest) -> HttpResponse:
-    """Open a topic, or the open one of that name, so that a form that is sent twice opens one."""
-    form = NewTopicForm(posted(request))
-    if form.is_valid():
-        metadata = form.cleaned_data["metadata"]
-        envelope = operate(TOPICS, request, "topic_create", "The topic is open.", form, **form.cleaned_data)
-        if envelope["ok"]:
-            topic_id = envelope["data"]["topic_id"]
-            row = Topic.objects.filter(pk=topic_id).first()
-            if metadata is not None and row is not None and row.metadata != metadata:
-                messages.warning(request, "One of this name was open already; it keeps the metadata that it has.")
-            return _to(topic_id)
-    return render(request, "topics/topic_form.html", "New topic", form=form)
 
 
 def topic(request: HttpRequest, topic_id: str) -> HttpResponse:
@@ -200,7 +164,7 @@ def delete(request: HttpRequest, topic_id: str) -> HttpResponse:
             return _to(topic_id)
         gone = envelope["data"]
         messages.success(request, f"The topic is deleted, with {gone['messages']} messages and {gone['peers']} names.")
-        return redirect("admin:topics")
+        return redirect("admin:topics_topic_changelist")
     readers = selectors.readers([row], now())[topic_id]
     return render(
         request,
@@ -235,7 +199,7 @@ def delete_message(request: HttpRequest, message_id: str) -> HttpResponse:
     )
 
 
-def _search(words: str, topic_id: str | None) -> list[search.Hit]:
+def _search(words: str, topic_id: str) -> list[search.Hit]:
     return search.find_messages(words, topic_id=topic_id, mode="fts", limit=FOUND).hits
 
 

@@ -65,7 +65,7 @@ class OperationAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no ty
         return self.operations
 
     def completed(self, rows: list[Any]) -> list[Any]:
-        """Return the rows of a page with what their cells need and would query one by one."""
+        """Return the rows of a page with what cells need and would query one by one."""
         return rows
 
     def subject(self, row: Any) -> str:
@@ -116,6 +116,10 @@ class OperationAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no ty
 
     def _list(self) -> str:
         return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist")
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        row = super().get_object(request, object_id, from_field)
+        return row and self.completed([row])[0]
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changelist = super().get_changelist_instance(request)

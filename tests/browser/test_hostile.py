@@ -90,7 +90,7 @@ PAGES = [
         "/admin/agents/",
         "/admin/speak/?reply={letter}",
     ),
-    *("/admin/topics/?q=window", "/admin/topics/{room}/", "/admin/topics/{room}/?q=window"),
+    *("/admin/topics/topic/?q=window", "/admin/topics/{room}/", "/admin/topics/{room}/?q=window"),
     *(
         "/admin/files/reservation/",
         "/admin/files/reservation/{reservation}/change/",

@@ -113,7 +113,12 @@ def test_it_shows_hostile_finds_as_text(team: Ids, browser: Client) -> None:
 
 SEARCHES = [
     *("/admin/find/?q=", "/admin/search/?s=", "/admin/mail/?q=", "/admin/events/?q=", "/admin/agents/?q="),
-    *("/admin/topics/?q=", "/admin/planning/cycle/?q=", "/admin/handoffs/handoff/?q=", "/admin/inbox/message/?q="),
+    *(
+        "/admin/topics/topic/?q=",
+        "/admin/planning/cycle/?q=",
+        "/admin/handoffs/handoff/?q=",
+        "/admin/inbox/message/?q=",
+    ),
     *("/admin/coordination/artifact/?q=", "/admin/coordination/workspace/?q=", "/admin/planning/task/?q="),
 ]
 
