@@ -36,7 +36,7 @@ ADDRESSES = """
 /admin/plan/issues/{plan[issue]}/ /admin/plan/{plan[place]}/close/
 /admin/planning/task/ /admin/planning/cycle/ /admin/planning/cycle/?q=cache /admin/planning/cycle/?q=nothing-has-this
 /admin/pool/ /admin/pool/?state=ended /admin/pool/?state=ended&page=9 /admin/pool/?q=worker-00 /admin/pool/?q=none-has
-/admin/pool/+new/ /admin/pool/+new/?parent=worker-0000 /admin/runs/ /admin/runs/turn_0000000/
+/admin/pool/+new/ /admin/pool/+new/?parent=worker-0000 /admin/control/turn/ /admin/control/turn/turn_0000000/change/
 /admin/pool/{pool[agent]}/ /admin/pool/{pool[agent]}/?before=2500 /admin/pool/{pool[agent]}/?before=2500&whole=2490
 /admin/pool/{pool[agent]}/tail/?after=4000
 /admin/questions/ /admin/questions/{pool[question]}/

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 class ControlConfig(NexusAppConfig):
     name = "nexus.control"
+    verbose_name = "Pool"
     declared_in = ("toolset",)
     commands = {
         "pool_list_runs": "nexus runs",

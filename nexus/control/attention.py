@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import PurePath
+from typing import Any
 
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Length
@@ -379,7 +380,7 @@ KINDS = (
         8,
         _failed_runs,
         bad=True,
-        page="run",
+        page="control_turn_change",
         actions=RETRYING,
         command="nexus runs list --which needing_person",
     ),
@@ -409,7 +410,7 @@ KINDS = (
         7,
         _stuck_runs,
         bad=True,
-        page="run",
+        page="control_turn_change",
         actions=("pool_cancel_run", *RETRYING),
         command="nexus runs list --outcome stuck",
     ),
@@ -493,8 +494,13 @@ def _verdict(operation: str, label: str, done: str, asks: Mapping[str, str] = {}
     )
 
 
-def _of_run(operation: str, label: str, done: str) -> Action:
-    return Action(operation, label, done, ("run", "runs"), lambda run_id: {"run_id": run_id}, _runs, toolset="control")
+def _of_run(operation: str, label: str, done: str, **more: Any) -> Action:
+    things = ("run", "runs")
+    return Action(operation, label, done, things, lambda run_id: {"run_id": run_id}, _runs, toolset="control", **more)
+
+
+def _prompt(run_id: str) -> str:
+    return Turn.objects.filter(pk=run_id).values_list("content", flat=True).first() or ""
 
 
 def _budget_names(budget_ids: Sequence[str]) -> dict[str, str]:
@@ -611,7 +617,7 @@ ACTIONS = (
         _budget_names,
         toolset="control",
     ),
-    _of_run("pool_retry_run", "Retry", "retried"),
+    _of_run("pool_retry_run", "Retry", "retried", edits=("content", "Prompt (Markdown)", _prompt)),
     _of_run("pool_dismiss_run", "Dismiss", "dismissed"),
     _of_run("pool_cancel_run", "Cancel", "cancelled"),
     Action(

@@ -60,7 +60,7 @@ def emit_rule_event(type: str, rule: PermissionRule, moment: datetime, operator:
 
 
 THINGS = {
-    "run": EntityRef("a run", "run", "turn_id", name="request_id"),
+    "run": EntityRef("a run", "control_turn_change", "turn_id", name="request_id"),
     "pool_agent": EntityRef("an agent of the pool", "pool_agent", "pool_agent_id", name="agent_id"),
     "question": EntityRef("a question", "question", "question_id", name="title"),
 }

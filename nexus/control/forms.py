@@ -12,7 +12,7 @@ from django import forms
 from django.http import QueryDict
 
 from nexus.control.errors import ControlCode
-from nexus.control.models import PoolAgent, RunOutcome
+from nexus.control.models import PoolAgent
 from nexus.control.permissions.rules import DEFAULT, Preset, may_have_children
 from nexus.web.forms import (
     OFFERED,
@@ -21,7 +21,6 @@ from nexus.web.forms import (
     NumberField,
     OperationForm,
     choice_field,
-    hidden_field,
     number_field,
     offer,
     words_field,
@@ -127,12 +126,6 @@ class WorkForm(OperationForm):
 
     def __init__(self, data: Mapping[str, Any] | None = None) -> None:
         super().__init__(data, initial={"request_id": uuid4().hex}, auto_id="work-%s")
-
-
-class RetryForm(OperationForm):
-    """The prompt of a retry."""
-
-    content = LinesField(rows=6, label="Prompt: as it was, until you change it (Markdown)")
 
 
 class BudgetForm(OperationForm):
@@ -286,14 +279,6 @@ class PoolFilters(Filters):
     q = words_field("Name, runner or directory")
     page = number_field()
     preset = {"state": "living"}
-
-
-class RunFilters(Filters):
-    which = choice_field(label="Which", choices=[("all", "All"), ("needing_person", "Need a person")])
-    outcome = choice_field(label="Outcome", choices=[("", "any"), *((each.value, each.value) for each in RunOutcome)])
-    agent = words_field("Agent")
-    before = hidden_field()
-    preset = {"which": "all"}
 
 
 class SpendingFilters(Filters):

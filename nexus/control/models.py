@@ -250,6 +250,7 @@ class PoolWorktree(models.Model):
     objects = WorktreeQuerySet.as_manager()
 
     class Meta:
+        verbose_name = "worktree"
         db_table = "pool_worktrees"
         constraints = [
             *not_empty("pool_worktrees", "worktree_id", "path", "git_dir", "branch", "base", "origin"),
@@ -320,6 +321,7 @@ class WorktreeMerge(models.Model):
     objects = MergeQuerySet.as_manager()
 
     class Meta:
+        verbose_name = "merge"
         db_table = "pool_merges"
         constraints = [
             *not_empty("pool_merges", "merge_id", "repository", "target", "commit"),
@@ -485,6 +487,7 @@ class Turn(models.Model):
     objects = TurnQuerySet.as_manager()
 
     class Meta:
+        verbose_name = "run"  # for operators
         db_table = "pool_turns"
         indexes = [
             models.Index(fields=["agent", "turn_id"], name="pool_turns_open", condition=Q(ended_at=None)),

@@ -37,21 +37,16 @@ PAGES = (
         takes_minutes=True,  # to create a worktree
     ),
     Page(
-        "runs",
-        "runs/",
-        views.runs,
-        "Runs",
-        "play_circle",
-        "More",
-        words={"pool_list_runs": "the page Runs"},
+        "control_turn_changelist",
+        title="Runs",
+        icon="play_circle",
+        words={
+            "pool_list_runs": "the page Runs",
+            "pool_get_run": "the run's page",
+            "pool_retry_run": "Retry on the run's page",
+        },
         about="The turns of the pool's agents: why each ended, and what to do about those that failed.",
         position=3,
-    ),
-    Page(
-        "run",
-        "runs/<id:run_id>/",
-        views.run,
-        words={"pool_get_run": "the run's page", "pool_retry_run": "Retry on the run's page"},
     ),
     Page("trace", "runs/<id:run_id>/trace/", views.trace, words={"pool_get_trace": "Trace on the run's page"}),
     Page(

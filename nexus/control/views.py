@@ -20,7 +20,7 @@ from django.utils.safestring import mark_safe
 
 from handoffs.check_runs import sheet
 from nexus.control import selectors
-from nexus.control.agents import monitoring, transcript, turns, wake_kinds
+from nexus.control.agents import monitoring, transcript, wake_kinds
 from nexus.control.agents.pool import usual_directory
 from nexus.control.attention import actions_for, quick_actions
 from nexus.control.config import ControlSettings
@@ -33,9 +33,7 @@ from nexus.control.forms import (
     NewPoolAgentForm,
     OptionForm,
     PoolFilters,
-    RetryForm,
     RuleForm,
-    RunFilters,
     SpendingFilters,
     TranscriptFilters,
     TurnForm,
@@ -75,7 +73,6 @@ from nexus.web.templatetags.nexus import plain
 LISTED = 100  # agents of a page
 NEWEST, PAGE = 20, 50  # entries at first, and of a page that was asked for
 TURNS, CHILDREN, ASKED = 20, 100, 20  # rows on an agent's page
-STEPS = 200  # entries on a run's page
 
 
 def pool(request: HttpRequest) -> TemplateResponse:
@@ -139,7 +136,7 @@ def _agent(request: HttpRequest, row: PoolAgent, form: WorkForm) -> TemplateResp
         part=part,
         upto=part.entries[-1].position + 1 if part.entries else 0,
         tailing=not part.later,
-        **_transcript_context(row, part.entries, filters.number("whole")),
+        **transcript_context(row, part.entries, filters.number("whole")),
         turns=[*turns, *monitoring.ended_turns(row, TURNS)],
         running=next((turn for turn in turns if turn.status == TurnStatus.RUNNING), None),
         waiting=any(turn.status == TurnStatus.QUEUED for turn in turns),
@@ -195,7 +192,7 @@ def _waking_context(row: PoolAgent) -> dict[str, Any]:
     }
 
 
-def _transcript_context(row: PoolAgent, shown: list[Entry], whole: int | None = None) -> dict[str, Any]:
+def transcript_context(row: PoolAgent, shown: list[Entry], whole: int | None = None) -> dict[str, Any]:
     """Return the rows of a transcript: each entry with the calls that it makes, or the call that it is the result
     of."""
     calls = monitoring.calls(row, shown)
@@ -216,7 +213,7 @@ def tail(request: HttpRequest, pool_agent_id: str) -> TemplateResponse:
     entries = monitoring.newer(row, after=after, limit=PAGE + 1)
     shown = entries[:PAGE]
     context = {"upto": shown[-1].position + 1 if shown else after, "more": len(entries) > PAGE, "agent": row}
-    return TemplateResponse(request, "control/pool_rows.html", {**context, **_transcript_context(row, shown)})
+    return TemplateResponse(request, "control/pool_rows.html", {**context, **transcript_context(row, shown)})
 
 
 @form_only(partial(redirect, "admin:pool_agent"))
@@ -409,7 +406,7 @@ def review(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
         drafts=[each for each in comments if each.sent_at is None],
         form=form,
         earlier=part.earlier,
-        **_transcript_context(row.agent, part.entries),
+        **transcript_context(row.agent, part.entries),
     )
     difference.remember_view(request, response)
     return response
@@ -450,58 +447,6 @@ LANES = (("open", "Waits, in this order"), ("returned", "Came back"), ("merged",
 
 def _worktree_of(pool_agent_id: str) -> PoolWorktree:
     return get_object_or_404(PoolWorktree.objects.select_related("agent"), agent=pool_agent_id)
-
-
-def runs(request: HttpRequest) -> TemplateResponse:
-    """Show runs, newest first: those of `?agent=`, with `?outcome=`, that need a person, older than `?before=`."""
-    filters = RunFilters(request.GET)
-    found = selectors.runs(
-        agent_id=filters.text("agent"),
-        outcome=filters.text("outcome"),
-        needing_person=filters.text("which") == "needing_person",
-        before=filters.text("before"),
-        limit=LISTED + 1,
-    )
-    rows, more = found[:LISTED], len(found) > LISTED
-    return render(
-        request,
-        "control/runs.html",
-        "Runs",
-        filters=filters,
-        on=ControlSettings.current().control,
-        rows=rows,
-        older=rows[-1].pk if more else "",
-        query=filters.query("before"),
-    )
-
-
-def run(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Show a run: its prompt, its steps, and why it ended. POST retries it."""
-    turn = get_object_or_404(Turn.objects.select_related("agent__parent"), pk=run_id)
-    form = RetryForm(posted(request), initial={"content": turn.content})
-    if form.is_valid():
-        envelope = operate(
-            CONTROL, request, "pool_retry_run", "It is retried.", form, run_id=turn.pk, **form.cleaned_data
-        )
-        if envelope["ok"]:
-            return redirect("admin:run", envelope["data"]["run_id"])
-    steps = monitoring.steps(turn, STEPS + 1)
-    known = known_runners()[0]
-    return render(
-        request,
-        "control/run.html",
-        f"Run of {plain(turn.agent.agent_id)}",
-        run=turn,
-        agent=turn.agent,
-        on=ControlSettings.current().control,
-        retry=form if not turns.why_no_retry(turn) else None,
-        changed=transcript.may_have_changed_files(turn),
-        retried_by=selectors.retries(turn),
-        resume_command=selectors.resume_command(turn) if known else None,
-        more=len(steps) > STEPS,
-        **_transcript_context(turn.agent, steps[:STEPS]),
-        tree=PoolWorktree.objects.filter(agent=turn.agent).exclude(state=WorktreeState.DISCARDED).first(),
-    )
 
 
 def trace(request: HttpRequest, run_id: str) -> TemplateResponse:

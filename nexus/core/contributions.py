@@ -216,6 +216,8 @@ class Action:
     called: Callable[[Sequence[str]], Mapping[str, str]]  # what things are called, by id; those that are gone lack
     asks: Mapping[str, str] = field(default_factory=dict)  # by parameter that a person types, what it is
     needed: Sequence[str] = ()  # those of them that must be typed
+    # A parameter that a person may change first, in a form: its name, what it is, and what it is of a thing by its id.
+    edits: tuple[str, str, Callable[[str], str]] | None = None
     undo: str = ""  # the operation of another action, which takes it back
     danger: bool = False  # it is asked for once more
     toolset: str = "coordination"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -120,13 +120,16 @@ class SearchFilters(Filters):
 
 
 class ActForm(ParametersForm):
-    """A field for each parameter that the action asks for."""
+    """A field for each parameter that the action asks for, and for the one that may be changed of a single thing."""
 
-    def __init__(self, action: Action, data: Any) -> None:
+    def __init__(self, action: Action, data: Any, chosen: Sequence[str]) -> None:
         params = TOOLSETS[action.toolset].operations[action.operation].params
         super().__init__(params, data, only=action.asks)
         for name, field in self.fields.items():
             field.label, field.help_text, field.required = action.asks[name], "", name in action.needed
+        if action.edits and len(chosen) == 1:
+            name, label, value = action.edits
+            self.fields[name] = LinesField(label=label, required=False, initial=value(chosen[0]))
 
     def field_of(self, name: str) -> str:
         return name if name in self.fields else f"{name}_id"  # the error for an unknown agent names it without `_id`

@@ -174,6 +174,8 @@ MOVED = {
     "topics/+new/": "topics_topic_add",
     "files/": "files_reservation_changelist",
     "files/<row:object_id>/": "files_reservation_change",
+    "runs/": "control_turn_changelist",
+    "runs/<id:object_id>/": "control_turn_change",
 }
 
 

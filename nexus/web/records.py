@@ -194,6 +194,11 @@ def code(value: Any) -> SafeString:
     return _cell("code", value)
 
 
+def lines(value: Any) -> SafeString:
+    """Return an agent's text whole, with its line breaks; invisible control characters are made visible."""
+    return _cell("lines", value)
+
+
 def body(value: str) -> SafeString:
     """Return a Markdown text as safe HTML."""
     return _cell("body", value)

@@ -209,7 +209,7 @@ def test_the_page_sets_shows_and_removes(lead: PoolAgent, browser: Browser) -> N
     assert begins("lead") and begins("lead") and not begins("lead")
     page = " ".join(shown(browser.get("/admin/budgets/")).split())
     assert "2 turns a day for lead" in page and "2 turns spent, 100 %" in page and ">spent<" in page
-    run = shown(browser.get(f"/admin/runs/{Turn.objects.with_outcome('out_of_budget').get().pk}/"))
+    run = shown(browser.get(f"/admin/control/turn/{Turn.objects.with_outcome('out_of_budget').get().pk}/change/"))
     assert "out of budget" in run and "the limit is 2 turns a day for lead" in run
     attention = shown(browser.get("/admin/attention/"))
     assert "A budget is spent" in attention and "Budgets that are spent, or nearly" in attention

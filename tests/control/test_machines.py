@@ -341,7 +341,7 @@ def test_operators_list_machines_on_every_transport(browser: Browser) -> None:
     assert (row["machine"], row["state"], row["labels"]) == ("one", "working", ["linux"])
     assert [row[name] for name in ("capacity", "running", "waiting", "agents")] == [2, 1, 1, 1]
     page = shown(browser.get("/admin/machines/"))
-    assert "1 of 2 run" in page and f'href="/admin/runs/{turn.pk}/"' in page
+    assert "1 of 2 run" in page and f'href="/admin/control/turn/{turn.pk}/change/"' in page
     assert "waits for the machine" not in shown(browser.get("/admin/attention/"))
     lose("one")
     assert "2 runs wait" not in (needs := shown(browser.get("/admin/attention/")))

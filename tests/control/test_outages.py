@@ -266,7 +266,7 @@ def test_the_fallback_takes_over_where_the_operator_allowed_it(small: None, brow
     assert (turn.runner, turn.put_back) == ("b", 1), "its own turn goes there without a second agent"
     assert pool("pool_get_run", run_id=turn.pk)["runner"] == "b"
     browser.force_login(local_account())
-    assert "the fallback of" in shown(browser.get(f"/admin/runs/{turn.pk}/"))
+    assert "the fallback of" in shown(browser.get(f"/admin/control/turn/{turn.pk}/change/"))
     assert pool("pool_list_outages")["outages"][0]["fallback"] == "b"
     fail(turn, KEY)
     assert waiting() == [], "it failed on both"

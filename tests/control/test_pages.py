@@ -247,7 +247,7 @@ def test_it_shows_turns_by_what_comes_next_and_why_the_others_ended(lead: PoolAg
     take()
     page = page_of(browser, lead)
     listed = page[page.index('id="turns"') :].split("</section>")[0]
-    assert re.findall(r'/admin/runs/[^"]+"><bdi>(\w+)', listed) == ["two", "three", "four", "one"]
+    assert re.findall(r'/admin/control/turn/[^"]+"><bdi>(\w+)', listed) == ["two", "three", "four", "one"]
     assert "the model said 500" in listed and listed.count('id="stop-') == 3
 
 

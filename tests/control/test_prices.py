@@ -31,9 +31,9 @@ def test_a_run_says_what_it_cost_and_by_whom(lead: PoolAgent, browser: Browser) 
     assert row["cached_tokens"] == 900
     row = pool("pool_get_run", run_id=unknown.pk)
     assert (row["cost"], row["currency"], row["cost_source"], row["cached_tokens"]) == (None,) * 4
-    page = " ".join(shown(browser.get(f"/admin/runs/{known.pk}/")).split())
+    page = " ".join(shown(browser.get(f"/admin/control/turn/{known.pk}/change/")).split())
     assert "0.012345 USD, by its agent" in page and "(900 of the input from a cache)" in page
-    page = shown(browser.get(f"/admin/runs/{unknown.pk}/"))
+    page = shown(browser.get(f"/admin/control/turn/{unknown.pk}/change/"))
     assert "unknown: its agent did not tell, and its model has no known price" in page
 
 

@@ -90,7 +90,7 @@ def test_a_run_that_may_have_changed_files_is_left_to_a_person(lead: PoolAgent, 
     turn = fail(turn, has_written=how == "the runner")
     assert (turn.status, turn.put_back) == (TurnStatus.FAILED, 0) and turn.needs_person_since is not None
     assert "it may have changed files, so a person decides" in (turn.why or "")
-    assert "so a person decides" in shown(browser.get(f"/admin/runs/{turn.pk}/"))
+    assert "so a person decides" in shown(browser.get(f"/admin/control/turn/{turn.pk}/change/"))
     again = pool("pool_retry_run", run_id=turn.pk)
     assert again["retry_of"] == turn.pk
 
@@ -129,8 +129,8 @@ def test_it_waits_as_long_as_the_provider_says_within_bounds(lead: PoolAgent, fa
 def test_a_run_that_waits_is_cancelled_at_once(lead: PoolAgent, browser: Any) -> None:
     send("lead", request_id="r")
     turn = fail(take())
-    page = shown(browser.get(f"/admin/runs/{turn.pk}/"))
-    assert "1 time, after a fault of its provider; it starts" in " ".join(page.split())
+    page = shown(browser.get(f"/admin/control/turn/{turn.pk}/change/"))
+    assert "after a fault of its provider, 1 time; it starts" in " ".join(page.split())
     assert pool("pool_cancel", agent_id="lead", request_id="r")["cancelled"]
     turn.refresh_from_db()
     assert turn.status == TurnStatus.CANCELLED

@@ -116,7 +116,7 @@ def test_the_page_shows_it(lead: PoolAgent, browser: Browser) -> None:
     page = browser.get(f"/admin/runs/{run_id}/trace/").content.decode()
     assert HOSTILE not in page and "POST http://localhost/v1" in page and "line 48." in page and "line 49." not in page
     assert "line 59." in shown(browser.get(f"/admin/runs/{run_id}/trace/?after=50"))
-    assert f"/admin/runs/{run_id}/trace/" in shown(browser.get(f"/admin/runs/{run_id}/"))
+    assert f"/admin/runs/{run_id}/trace/" in shown(browser.get(f"/admin/control/turn/{run_id}/change/"))
 
 
 def test_the_command_shows_it(committed: None, project: str, configure: Callable[..., None]) -> None:

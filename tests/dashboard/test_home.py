@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.contrib import admin
 from django.test import Client
+from django.urls import URLPattern
 
 from coordination.models import Event
 from coordination.toolset import run

@@ -56,7 +56,7 @@ def act(request: HttpRequest) -> HttpResponse:
         return redirect(back)
     called = action.called(chosen)
     asked = "asked" in request.POST
-    form = ActForm(action, request.POST if asked else None)
+    form = ActForm(action, request.POST if asked else None, chosen)
     if request.method != "POST" or (asked and not form.is_valid()):
         return _ask(request, action, form, chosen, called, back)
     if not asked and (action.asks or action.danger):

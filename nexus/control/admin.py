@@ -1,0 +1,231 @@
+"""The admin's records of the pool; an agent, a question and the review of a worktree have pages of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.template.loader import render_to_string
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from nexus.control import selectors
+from nexus.control.agents import monitoring, transcript, turns
+from nexus.control.config import ControlSettings
+from nexus.control.models import PoolWorktree, RunOutcome, Turn, TurnStatus, WorktreeState
+from nexus.control.views import known_runners, transcript_context
+from nexus.web import records
+from nexus.web.forms import searched
+from nexus.web.records import OperationAdmin, link, moment
+from nexus.web.templatetags.nexus import duration, when
+
+NONE = "–"
+STEPS = 200  # entries on a run's page
+
+
+class PoolRecords(OperationAdmin):
+    """Base of the records of the pool; above the list stands how a pool is started, if none runs."""
+
+    list_before_template = "control/above.html"
+
+    def is_on(self) -> bool:
+        """Return whether the hub runs a pool."""
+        return ControlSettings.current().control
+
+
+class ChoiceFilter(admin.SimpleListFilter):
+    """Filter by one of some choices; another value filters nothing."""
+
+    choices_offered: tuple[tuple[str, str], ...] = ()
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        return self.choices_offered
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        return self.chosen(queryset, value) if value in dict(self.choices_offered) else queryset
+
+    def chosen(self, queryset: Any, value: str) -> Any:
+        """Return the rows of a choice."""
+        raise NotImplementedError
+
+
+class Outcomes(ChoiceFilter):
+    title, parameter_name = "outcome", "outcome"
+    choices_offered = tuple(RunOutcome.choices)
+
+    def chosen(self, queryset: Any, value: str) -> Any:
+        return queryset.with_outcome(value)
+
+
+class NeedsPerson(ChoiceFilter):
+    title, parameter_name = "who needs it", "which"
+    choices_offered = (("needing_person", "Needs a person"),)
+
+    def chosen(self, queryset: Any, value: str) -> Any:
+        return queryset.needing_person()
+
+
+@admin.register(Turn)
+class RunAdmin(PoolRecords):
+    intro = "The turns of the pool's agents: why each ended, and what to do about those that failed."
+    list_display_links = None  # the prompt is the link
+    list_display = ("glimpse", "who", "state", "passed", "reason")
+    list_select_related = ("agent",)
+    list_filter = (Outcomes, NeedsPerson)
+    operations = ("pool_retry_run", "pool_dismiss_run", "pool_cancel_run")
+    search_fields = ("turn_id__exact", "agent__agent_id__exact")
+    search_help_text = "A run's id or an agent's name"
+    ordering = ("-turn_id",)
+    sortable_by = ()
+    fields = (
+        *("state", "explained", "changed", "who", "prompt", "steps", "asked_by", "served_by", "queued", "again", "began"),
+        *("ended", "took", "tokens", "price", "traffic", "worktree", "retried", "take_over"),
+    )
+    readonly_fields = fields
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        rows = super().get_queryset(request)
+        return monitoring.glimpses(rows) if request.path.endswith("/turn/") else rows.select_related("agent")
+
+    def get_search_results(self, request: HttpRequest, queryset: QuerySet[Any], search_term: str) -> Any:
+        """Find a run, or the runs of an agent: no index serves both in the order of the list."""
+        term = searched(search_term)
+        if not term:
+            return queryset, False
+        column = "pk" if Turn.objects.filter(pk=term).exists() else "agent__agent_id"
+        return queryset.filter(**{column: term}), False
+
+    def operations_on(self, row: Turn) -> list[str]:
+        retry, dismiss, cancel = self.operations
+        needs = row.needs_person_since is not None and row.agent.ended_at is None
+        admitted = {
+            retry: self.is_on() and not turns.why_no_retry(row),
+            dismiss: needs,
+            cancel: row.ended_at is None,
+        }
+        return [name for name, holds in admitted.items() if holds]
+
+    @admin.display(description="Run")
+    def glimpse(self, row: Any) -> str:
+        return link("control_turn_change", row.glimpse or row.pk, row.pk)
+
+    @admin.display(description="Agent")
+    def who(self, row: Turn) -> str:
+        return link("pool_agent", row.agent.agent_id, row.agent.pk)
+
+    @admin.display(description="Outcome")
+    def state(self, row: Turn) -> SafeString:
+        return _drawn("run_state", run=row)
+
+    @admin.display(description="When")
+    def passed(self, row: Turn) -> SafeString:
+        return format_html("<span>{}</span>", _drawn("run_when", run=row))
+
+    @admin.display(description="Why")
+    def reason(self, row: Turn) -> str:
+        return records.text(row.why) if row.why else NONE
+
+    @admin.display(description="Prompt")
+    def prompt(self, row: Turn) -> str:
+        return records.body(row.content[:20_000])
+
+    @admin.display(description="Steps")
+    def steps(self, row: Turn) -> SafeString:
+        found = monitoring.steps(row, STEPS + 1)
+        shown = transcript_context(row.agent, found[:STEPS])
+        return _drawn("steps", run=row, agent=row.agent, more=len(found) > STEPS, **shown)
+
+    @admin.display(description="Why")
+    def explained(self, row: Turn) -> str:
+        if not row.why and row.outcome == RunOutcome.LOST:
+            return "The server or its worker ended in the middle."
+        halted = "It was ended by the limit on iterations." if row.halted else NONE
+        return records.lines(row.why) if row.why else halted
+
+    @admin.display(description="Changed files")
+    def changed(self, row: Turn) -> str:
+        if row.ended_at is None or not transcript.may_have_changed_files(row):
+            return NONE
+        return (
+            "It called tools that do more than read before it ended. What they changed is not undone by a retry: look "
+            "at it first."
+        )
+
+    @admin.display(description="Asked by")
+    def asked_by(self, row: Turn) -> str:
+        if row.retry_of:
+            return link("control_turn_change", "a retry", row.retry_of)
+        if row.depth:
+            return records.text(f"woken by {row.source}")
+        how = {"rpc": "", "dashboard": " on the dashboard"}.get(row.source, f" through {row.source}")
+        return records.text(f"{row.source_agent_id or 'an operator'}{how}")
+
+    @admin.display(description="Runner")
+    def served_by(self, row: Turn) -> SafeString:
+        fallback = f"{row.runner}, the fallback of {row.agent.runner}"
+        return records.text(fallback if row.runner else row.agent.runner)
+
+    @admin.display(description="Queued")
+    def queued(self, row: Turn) -> str:
+        return moment(row.queued_at)
+
+    @admin.display(description="Queued again")
+    def again(self, row: Turn) -> str:
+        if not row.put_back:
+            return NONE
+        times = f"after a fault of its provider, {row.put_back} time{'s' * (row.put_back > 1)}"
+        if row.status != TurnStatus.QUEUED or row.due_at is None:
+            return times
+        return format_html("{}; it starts {}", times, when(row.due_at, "left"))
+
+    @admin.display(description="Began")
+    def began(self, row: Turn) -> str:
+        return moment(row.started_at)
+
+    @admin.display(description="Ended")
+    def ended(self, row: Turn) -> str:
+        return moment(row.ended_at)
+
+    @admin.display(description="Took")
+    def took(self, row: Turn) -> str:
+        return duration(row.took) if row.took else NONE
+
+    @admin.display(description="Tokens")
+    def tokens(self, row: Turn) -> str:
+        if not row.input_tokens and not row.output_tokens:
+            return "unknown: its runner did not tell" if row.ended_at else "unknown"
+        cached = f" ({row.cached_tokens:,} of the input from a cache)" if row.cached_tokens else ""
+        return f"{row.input_tokens:,} in, {row.output_tokens:,} out{cached}"
+
+    @admin.display(description="Cost")
+    def price(self, row: Turn) -> str:
+        if row.money:
+            return records.text(f"{row.money}, by {row.cost_source}")
+        return "unknown: its agent did not tell, and its model has no known price" if row.ended_at else "unknown"
+
+    @admin.display(description="Trace")
+    def traffic(self, row: Turn) -> str:
+        return link("trace", "What was sent and received", row.pk) if row.started_at else NONE
+
+    @admin.display(description="Worktree")
+    def worktree(self, row: Turn) -> str:
+        tree = PoolWorktree.objects.filter(agent=row.agent).exclude(state=WorktreeState.DISCARDED).exists()
+        return link("pool_review", "What its agent changed", row.agent.pk) if tree else NONE
+
+    @admin.display(description="Retried")
+    def retried(self, row: Turn) -> str:
+        found = ((link("control_turn_change", each.outcome.label, each.pk), each) for each in selectors.retries(row))
+        return format_html_join(", ", "{} {}", ((page, moment(each.queued_at)) for page, each in found)) or NONE
+
+    @admin.display(description="Take over by hand")
+    def take_over(self, row: Turn) -> str:
+        """Return the command that continues its session in a terminal of the hub's machine, outside of the sandbox."""
+        command = selectors.resume_command(row) if known_runners()[0] else None
+        return records.lines(command) if command else NONE
+
+
+def _drawn(template: str, **context: Any) -> SafeString:
+    return render_to_string(f"control/{template}.html", context)
