@@ -39,7 +39,7 @@ ADDRESSES = """
 /admin/pool/+new/ /admin/pool/+new/?parent=worker-0000 /admin/control/turn/ /admin/control/turn/turn_0000000/change/
 /admin/pool/{pool[agent]}/ /admin/pool/{pool[agent]}/?before=2500 /admin/pool/{pool[agent]}/?before=2500&whole=2490
 /admin/pool/{pool[agent]}/tail/?after=4000
-/admin/questions/ /admin/questions/{pool[question]}/
+/admin/control/question/ /admin/questions/{pool[question]}/
 /admin/files/reservation/ /admin/files/reservation/?p=9 /admin/files/reservation/?state=ended
 /admin/files/reservation/?q=module_42 /admin/files/reservation/?q=nothing-has-this
 /admin/files/reservation/rsv_0000001/change/

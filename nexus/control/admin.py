@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
+from django.contrib.admin.utils import unquote
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.template.loader import render_to_string
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
@@ -14,8 +16,10 @@ from django.utils.safestring import SafeString
 from nexus.control import selectors
 from nexus.control.agents import monitoring, transcript, turns
 from nexus.control.config import ControlSettings
-from nexus.control.models import PoolWorktree, RunOutcome, Turn, TurnStatus, WorktreeState
+from nexus.control.models import PoolWorktree, Question, RunOutcome, Turn, TurnStatus, WorktreeState
 from nexus.control.views import known_runners, transcript_context
+from nexus.core.clock import now
+from nexus.core.quoting import visible
 from nexus.web import records
 from nexus.web.forms import searched
 from nexus.web.records import OperationAdmin, link, moment
@@ -81,8 +85,8 @@ class RunAdmin(PoolRecords):
     ordering = ("-turn_id",)
     sortable_by = ()
     fields = (
-        *("state", "explained", "changed", "who", "prompt", "steps", "asked_by", "served_by", "queued", "again", "began"),
-        *("ended", "took", "tokens", "price", "traffic", "worktree", "retried", "take_over"),
+        *("state", "explained", "changed", "who", "prompt", "steps", "asked_by", "served_by", "queued", "again"),
+        *("began", "ended", "took", "tokens", "price", "traffic", "worktree", "retried", "take_over"),
     )
     readonly_fields = fields
 
@@ -225,6 +229,57 @@ class RunAdmin(PoolRecords):
         """Return the command that continues its session in a terminal of the hub's machine, outside of the sandbox."""
         command = selectors.resume_command(row) if known_runners()[0] else None
         return records.lines(command) if command else NONE
+
+
+class Waiting(ChoiceFilter):
+    title, parameter_name = "which", "which"
+    choices_offered = (("asked", "Waits for an answer"), ("ended", "Answered, or asked no more"))
+
+    def chosen(self, queryset: Any, value: str) -> Any:
+        return queryset.waiting(now()) if value == "asked" else queryset.exclude(ended_at=None)
+
+
+@admin.register(Question)
+class QuestionAdmin(PoolRecords):
+    """Only its own page allows: there it is read whole."""
+
+    intro = "Agents' questions to the operators. No answer is a refusal. “Allow always” writes a rule of permissions."
+    list_display_links = None  # its page tells it all
+    list_display = ("question", "who", "standing", "answer", "asked", "ended")
+    list_select_related = ("pool_agent__parent",)
+    list_filter = (Waiting, "kind")
+    operations = ("pool_refuse", "pool_dismiss_question")
+    search_fields = ("question_id__exact", "agent_id__exact", "title")
+    ordering = ("-question_id",)
+    sortable_by = ("question",)
+
+    def change_view(self, request: HttpRequest, object_id: str, *rest: Any, **more: Any) -> HttpResponse:
+        return redirect("admin:question", unquote(object_id))
+
+    @admin.display(description="Question", ordering="question_id")
+    def question(self, row: Question) -> str:
+        return link("question", visible(row.title), row.pk)
+
+    @admin.display(description="Who asks")
+    def who(self, row: Question) -> str:
+        below = f", below {row.parent_name}" if row.parent_name else ""
+        return link("agent", f"{row.agent_id}{below}", row.agent_id)
+
+    @admin.display(description="State")
+    def standing(self, row: Question) -> SafeString:
+        return _drawn("question_state", question=row)
+
+    @admin.display(description="In words")
+    def answer(self, row: Question) -> str:
+        return records.text(row.words) if row.words else NONE
+
+    @admin.display(description="Asked")
+    def asked(self, row: Question) -> str:
+        return moment(row.asked_at)
+
+    @admin.display(description="Ended")
+    def ended(self, row: Question) -> str:
+        return moment(row.ended_at)
 
 
 def _drawn(template: str, **context: Any) -> SafeString:

@@ -7,12 +7,9 @@ from nexus.core.contributions import Page
 
 PAGES = (
     Page(
-        "questions",
-        "questions/",
-        views.questions,
-        "Questions",
-        "live_help",
-        "More",
+        "control_question_changelist",
+        title="Questions",
+        icon="live_help",
         words={"pool_list_questions": "the page Questions"},
         about="Agents' questions to you.",
         position=2,

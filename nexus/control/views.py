@@ -73,6 +73,7 @@ from nexus.web.templatetags.nexus import plain
 LISTED = 100  # agents of a page
 NEWEST, PAGE = 20, 50  # entries at first, and of a page that was asked for
 TURNS, CHILDREN, ASKED = 20, 100, 20  # rows on an agent's page
+SHOWN = 100  # rows of work to review
 
 
 def pool(request: HttpRequest) -> TemplateResponse:
@@ -506,16 +507,6 @@ def permissions(request: HttpRequest) -> HttpResponse:
         rows=known_rules(),
         floor=rules.FLOOR,
     )
-
-
-SHOWN = 100  # of each
-LISTS = (("asked", "Wait for an answer"), ("ended", "Answered, or asked no more"))
-
-
-def questions(request: HttpRequest) -> TemplateResponse:
-    """Show the questions, by state."""
-    lists = [(which, title, selectors.questions(which, None, SHOWN)) for which, title in LISTS]
-    return render(request, "control/questions.html", "Questions", lists=lists)
 
 
 def question(request: HttpRequest, question_id: str) -> HttpResponse:

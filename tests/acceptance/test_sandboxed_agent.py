@@ -90,23 +90,23 @@ class Person:
 
     def logs_in(self) -> None:
         """With the token of this run; whoever came for a page is shown the login first."""
-        page = self.browser.get("/admin/questions/")
+        page = self.browser.get("/admin/control/question/")
         assert page.url.path == "/admin/login/" and "rpc-PORT.token" in page.text
         assert self.sends(page, str(page.url), username="local", password="nxk_wrong").url.path == "/admin/login/"
         page = self.sends(page, str(page.url), username="local", password=self.pool.token)
-        assert page.url.path == "/admin/questions/"
+        assert page.url.path == "/admin/control/question/"
 
     def allows(self) -> str:
         """What is asked, once something is; and press Allow."""
         found: list[str] = []
 
         def look() -> bool:
-            found[:] = re.findall(r"/admin/questions/(qst_\w+)/", self.browser.get("/admin/questions/").text)
+            found[:] = re.findall(r"/admin/questions/(qst_\w+)/", self.browser.get("/admin/control/question/").text)
             return bool(found)
 
         until(look)
         page = self.browser.get(f"/admin/questions/{found[0]}/")
-        answered = self.sends(page, "/admin/act/", do=f"pool_allow {found[0]}", next="/admin/questions/")
+        answered = self.sends(page, "/admin/act/", do=f"pool_allow {found[0]}", next="/admin/control/question/")
         assert answered.status_code == 200
         return page.text
 
@@ -133,7 +133,7 @@ ALLOW, ISSUE = "/api/v1/control/operations/pool_allow", "/api/v1/operations/agen
 OPERATORS_OWN = [  # what would make an agent more than it is
     *(f"POST:{ALLOW}:{who}:question_id" for who in ("nobody", "key")),
     *(f"POST:{ISSUE}:{who}:agent_id" for who in ("nobody", "key")),
-    *(f"GET:{path}:nobody:" for path in ("/admin/questions/", "/metrics", "/api/v1/events", "/api/v1/stream")),
+    *(f"GET:{path}:nobody:" for path in ("/admin/control/question/", "/metrics", "/api/v1/events", "/api/v1/stream")),
     *(f"POST:{path}:nobody:x" for path in ("/admin/act/", "/rpc", "/mcp")),
     *("GET:/admin/questions/:key:", "GET:/agent/ann/stream:nobody:"),
 ]

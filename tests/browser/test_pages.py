@@ -35,7 +35,7 @@ PAGES = {
     "plan_issue": "/admin/plan/issues/{issue}/",
     "plan_cycle": "/admin/plan/cycles/{cycle}/",
     "task": "/admin/plan/tasks/{task}/",
-    "questions": "/admin/questions/",
+    "questions": "/admin/control/question/",
     "question": "/admin/questions/{question}/",
     "files": "/admin/files/reservation/",
     "files_ended": "/admin/files/reservation/?state=ended&q=zzz",

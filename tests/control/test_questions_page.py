@@ -60,7 +60,7 @@ def test_it_shows_on_home_what_an_agent_asks_with_its_verdicts(ask: Ask, browser
 
 def test_it_shows_what_cannot_be_seen_of_what_is_asked(ask: Ask, browser: Client) -> None:
     asked = ask("Run ls\n# \u202e", subject="run ls\nrm \u200dx")
-    for page in ("/admin/", "/admin/questions/", f"/admin/questions/{asked}/"):
+    for page in ("/admin/", "/admin/control/question/", f"/admin/questions/{asked}/"):
         assert "Run ls⟨U+000A⟩# ⟨U+202E⟩" in shown(browser.get(page)), page
     assert "run ls⟨U+000A⟩rm ⟨U+200D⟩x" in shown(browser.get(f"/admin/questions/{asked}/"))
 
@@ -116,11 +116,12 @@ def test_it_lists_what_waits_and_what_is_over(ask: Ask, browser: Client) -> None
     act(browser, do=f"pool_allow_always {ask('Run make?')}")
     act(browser, do=f"pool_refuse {ask('Run rm?')}")
     ask("Run ls?")
-    page = shown(browser.get("/admin/questions/"))
-    waits, ended = (page.split(f'id="{which}"')[1] for which in ("asked", "ended"))
-    assert "Run ls?" in waits.split("<section")[0]
-    assert "Run rm?" in ended
-    assert "Run make?" in ended
+    page = "/admin/control/question/?which="
+    waits, ended = (shown(browser.get(f"{page}{which}")).split('id="result_list"')[1] for which in ("asked", "ended"))
+    assert "Run ls?" in waits and "Run rm?" not in waits
+    assert "Run rm?" in ended and "Run make?" in ended and "Run ls?" not in ended
+    asked = Question.objects.get(title="Run ls?").pk
+    assert browser.get(f"/admin/control/question/{asked}/change/")["Location"] == f"/admin/questions/{asked}/"
 
 
 def test_it_finds_no_question_that_is_none(db: None, browser: Client) -> None:
@@ -152,7 +153,7 @@ def test_a_childs_question_is_shown_with_its_parent(lead: PoolAgent, writer: Poo
     assert "writer, below lead, asks: May writer?" in page and "lead asks: May lead?" in page
     asked = Question.objects.get(agent_id="writer")
     assert f"/admin/pool/{lead.pk}/" in shown(browser.get(f"/admin/questions/{asked.pk}/"))
-    listed = re.sub("<[^>]+>", "", shown(browser.get("/admin/questions/")))
+    listed = re.sub("<[^>]+>", "", shown(browser.get("/admin/control/question/")))
     assert "writer, below lead" in " ".join(listed.split())
     rows = dispatch.run(CONTROL, OPERATOR, "pool_list_questions", {})["data"]["questions"]
     assert [row["parent_agent_id"] for row in rows] == [None, "lead"]

@@ -73,7 +73,7 @@ def addresses(ids: Ids) -> list[str]:
         f"/admin/topics/{ids['topic']}/tail/?after=0",
         f"/admin/topics/{ids['topic']}/delete/",
         f"/admin/topics/+message/{ids['said']}/delete/",
-        "/admin/questions/",
+        "/admin/control/question/",
         *(
             "/admin/budgets/",
             "/admin/lane/",
