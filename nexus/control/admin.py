@@ -6,17 +6,27 @@ from typing import Any
 
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.loader import render_to_string
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from unfold.decorators import display
 
 from nexus.control import selectors
 from nexus.control.agents import monitoring, transcript, turns
 from nexus.control.config import ControlSettings
-from nexus.control.models import PoolWorktree, Question, RunOutcome, Turn, TurnStatus, WorktreeState
+from nexus.control.models import (
+    Machine,
+    MachineState,
+    PoolWorktree,
+    Question,
+    RunOutcome,
+    Turn,
+    TurnStatus,
+    WorktreeState,
+)
 from nexus.control.views import known_runners, transcript_context
 from nexus.core.clock import now
 from nexus.core.quoting import visible
@@ -279,6 +289,102 @@ class QuestionAdmin(PoolRecords):
 
     @admin.display(description="Ended")
     def ended(self, row: Question) -> str:
+        return moment(row.ended_at)
+
+
+class MachineStates(ChoiceFilter):
+    title, parameter_name = "state", "state"
+    choices_offered = tuple(MachineState.choices)
+
+    def chosen(self, queryset: Any, value: str) -> Any:
+        if value == MachineState.WORKING:
+            return queryset.working()
+        return queryset.exclude(ended_at=None).filter(is_lost=value == MachineState.LOST)
+
+
+@admin.register(Machine)
+class MachineAdmin(PoolRecords):
+    intro = (
+        "The machines that run the pool's agents. An agent and its directory stay with one machine. The hub runs "
+        "agents itself, too; each other one is started with nexus run-pool."
+    )
+    list_display = ("called", "condition", "running", "queued", "members", "pressure", "offers", "heard")
+    list_filter = (MachineStates,)
+    search_fields = ("name", "host")
+    ordering = (F("ended_at").desc(nulls_first=True), "name")
+    sortable_by = ("called",)
+    fields = (
+        *("called", "condition", "running", "runs", "queued", "members", "pressure", "offers", "serves"),
+        *("place", "nexus", "began", "heard", "stopped"),
+    )
+    readonly_fields = fields
+
+    def completed(self, rows: list[Machine]) -> list[Machine]:
+        for work in selectors.work_of(rows):
+            vars(work.machine)["work"] = work
+        return rows
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        row = super().get_object(request, object_id, from_field)
+        return row and self.completed([row])[0]
+
+    @admin.display(description="Machine", ordering="name")
+    def called(self, row: Machine) -> str:
+        return records.text(row.name)
+
+    @display(description="State", label={MachineState.WORKING: "success", MachineState.LOST: "danger"})
+    def condition(self, row: Machine) -> str:
+        return row.state
+
+    @admin.display(description="Run")
+    def running(self, row: Any) -> str:
+        return f"{row.work.runs:,} of {row.capacity:,}"
+
+    @admin.display(description="Runs")
+    def runs(self, row: Any) -> str:
+        """Return links to the oldest runs."""
+        found = ((turn, link("control_turn_change", turn.agent.agent_id, turn.pk)) for turn in row.work.running)
+        drawn = format_html_join(", ", "{} since {}", ((page, moment(turn.started_at)) for turn, page in found))
+        return format_html("{}{}", drawn or NONE, " and more" if row.work.runs > len(row.work.running) else "")
+
+    @admin.display(description="Wait")
+    def queued(self, row: Any) -> int:
+        return row.work.waiting  # type: ignore[no-any-return]
+
+    @admin.display(description="Agents")
+    def members(self, row: Any) -> int:
+        return row.work.agents  # type: ignore[no-any-return]
+
+    @admin.display(description="Load")
+    def pressure(self, row: Machine) -> str:
+        return f"{row.load:.2f}"
+
+    @admin.display(description="Labels")
+    def offers(self, row: Machine) -> str:
+        return records.text(", ".join(row.labels)) if row.labels else NONE
+
+    @admin.display(description="Runners")
+    def serves(self, row: Machine) -> str:
+        return records.lines(", ".join(row.runners)) if row.runners else NONE
+
+    @admin.display(description="Where")
+    def place(self, row: Machine) -> str:
+        return records.text(f"{row.host}, process {row.pid}")
+
+    @admin.display(description="Nexus")
+    def nexus(self, row: Machine) -> str:
+        return records.text(row.version)
+
+    @admin.display(description="Began")
+    def began(self, row: Machine) -> str:
+        return moment(row.started_at)
+
+    @admin.display(description="Sign of life")
+    def heard(self, row: Machine) -> str:
+        return moment(row.beat_at)
+
+    @admin.display(description="Ended")
+    def stopped(self, row: Machine) -> str:
         return moment(row.ended_at)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -166,9 +167,15 @@ def trace(turn: Turn, after: int, limit: int) -> tuple[list[TraceRow], int | Non
 def machines() -> list[WorkOfMachine]:
     """Return the machines by name, the hub's own first, with their agents and runs; not those that ended long ago and
     have no agents."""
-    agents = Counter(PoolAgent.objects.living().values_list("machine", flat=True))
+    occupied = PoolAgent.objects.living().values("machine")
     recent = Machine.objects.exclude(ended_at__lt=now() - timedelta(days=RECENT_DAYS))
-    shown = recent | Machine.objects.filter(pk__in=agents)
+    shown = recent | Machine.objects.filter(pk__in=occupied)
+    return work_of(sorted(shown, key=lambda each: (each.pk != HUB, each.pk)))
+
+
+def work_of(machines: Sequence[Machine]) -> list[WorkOfMachine]:
+    """Return machines with their agents and runs."""
+    agents = Counter(PoolAgent.objects.living().values_list("machine", flat=True))
     running: dict[str, list[Turn]] = defaultdict(list)
     turns = Turn.objects.open().filter(status=TurnStatus.RUNNING).select_related("agent").defer("content")
     for turn in turns.order_by("started_at", "turn_id"):
@@ -176,7 +183,7 @@ def machines() -> list[WorkOfMachine]:
     waiting = _waiting_by_machine()
     return [
         WorkOfMachine(each, agents[each.pk], running[each.pk][:RUNNING], len(running[each.pk]), waiting.get(each.pk, 0))
-        for each in sorted(shown, key=lambda each: (each.pk != HUB, each.pk))
+        for each in machines
     ]
 
 

@@ -487,12 +487,6 @@ def budgets(request: HttpRequest) -> HttpResponse:
     )
 
 
-def machines(request: HttpRequest) -> TemplateResponse:
-    """Show the machines, with the runs of each."""
-    rows = selectors.machines()
-    return render(request, "control/machines.html", "Machines", on=ControlSettings.current().control, rows=rows)
-
-
 def permissions(request: HttpRequest) -> HttpResponse:
     """Show the rules of permissions. POST writes one."""
     form, written = RuleForm(posted(request)), "The rule is written."

@@ -174,6 +174,7 @@ MOVED = {
     "topics/+new/": "topics_topic_add",
     "files/": "files_reservation_changelist",
     "files/<row:object_id>/": "files_reservation_change",
+    "machines/": "control_machine_changelist",
     "questions/": "control_question_changelist",
     "runs/": "control_turn_changelist",
     "runs/<id:object_id>/": "control_turn_change",

@@ -241,7 +241,7 @@ def test_it_is_readable_fits_every_window_and_runs_nothing_that_an_agent_says(
     found: list[str] = []
     too_wide = []
     paths = ("/admin/pool/", link, forge, forge.replace("/pool/", "/review/"), "/admin/pool/+new/")
-    for number, path in enumerate((*paths, f"/admin/pool/+new/?parent={name}", "/admin/machines/", "/admin/")):
+    for number, path in enumerate((*paths, f"/admin/pool/+new/?parent={name}", "/admin/control/machine/", "/admin/")):
         page.emulate_media(color_scheme="light" if number % 2 and len(widths) == 2 else "dark")
         page.set_viewport_size({"width": 400, "height": 900})
         watch(page, path)

@@ -329,7 +329,6 @@ async def test_a_machine_refuses_a_directory_that_is_not_there_or_a_link(tmp_pat
 
 @pytest.mark.usefixtures("later")
 def test_operators_list_machines_on_every_transport(browser: Browser) -> None:
-    assert "No worker has run yet" in shown(browser.get("/admin/machines/"))
     machines.begin_incarnation(HUB, runners=["farm"], capacity=4)
     own = begin("one", labels=["linux"], runners=["farm"])
     created()
@@ -340,8 +339,10 @@ def test_operators_list_machines_on_every_transport(browser: Browser) -> None:
     assert (first["machine"], first["state"], first["agents"]) == (HUB, "working", 0)
     assert (row["machine"], row["state"], row["labels"]) == ("one", "working", ["linux"])
     assert [row[name] for name in ("capacity", "running", "waiting", "agents")] == [2, 1, 1, 1]
-    page = shown(browser.get("/admin/machines/"))
-    assert "1 of 2 run" in page and f'href="/admin/control/turn/{turn.pk}/change/"' in page
+    page = shown(browser.get("/admin/control/machine/"))
+    assert "1 of 2" in page and "0 of 4" in page
+    page = shown(browser.get("/admin/control/machine/one/change/"))
+    assert f'href="/admin/control/turn/{turn.pk}/change/"' in page and "linux" in page
     assert "waits for the machine" not in shown(browser.get("/admin/attention/"))
     lose("one")
     assert "2 runs wait" not in (needs := shown(browser.get("/admin/attention/")))

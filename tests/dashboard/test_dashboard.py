@@ -79,7 +79,7 @@ def addresses(ids: Ids) -> list[str]:
             "/admin/lane/",
             "/admin/review/",
             f"/admin/review/{ids['pool_agent']}/",
-            "/admin/machines/",
+            "/admin/control/machine/",
             "/admin/checks/",
             "/admin/permissions/",
             "/admin/control/turn/",
