@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django import forms
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.db.models import F, QuerySet
@@ -18,8 +19,11 @@ from nexus.control import selectors
 from nexus.control.agents import monitoring, transcript, turns
 from nexus.control.config import ControlSettings
 from nexus.control.models import (
+    Budget,
     Machine,
     MachineState,
+    Outage,
+    PermissionRule,
     PoolWorktree,
     Question,
     RunOutcome,
@@ -27,6 +31,7 @@ from nexus.control.models import (
     TurnStatus,
     WorktreeState,
 )
+from nexus.control.permissions import budgets, rules
 from nexus.control.views import known_runners, transcript_context
 from nexus.core.clock import now
 from nexus.core.quoting import visible
@@ -47,6 +52,10 @@ class PoolRecords(OperationAdmin):
     def is_on(self) -> bool:
         """Return whether the hub runs a pool."""
         return ControlSettings.current().control
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        row = super().get_object(request, object_id, from_field)
+        return row and self.completed([row])[0]
 
 
 class ChoiceFilter(admin.SimpleListFilter):
@@ -324,10 +333,6 @@ class MachineAdmin(PoolRecords):
             vars(work.machine)["work"] = work
         return rows
 
-    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
-        row = super().get_object(request, object_id, from_field)
-        return row and self.completed([row])[0]
-
     @admin.display(description="Machine", ordering="name")
     def called(self, row: Machine) -> str:
         return records.text(row.name)
@@ -386,6 +391,158 @@ class MachineAdmin(PoolRecords):
     @admin.display(description="Ended")
     def stopped(self, row: Machine) -> str:
         return moment(row.ended_at)
+
+
+@admin.register(PermissionRule)
+class PermissionRuleAdmin(PoolRecords):
+    intro = (
+        "A rule that denies goes before one that asks, and this before one that allows. Where no rule matches, the "
+        "agent's permissions decide, and you where they ask. A rule holds from the next call on. The sandbox is the "
+        "wall, and a rule is not: a rule sees the line alone."
+    )
+    list_after_template = "control/floor.html"
+    floor = rules.FLOOR
+    list_display = ("number", "does", "what", "holds_for", "author", "written", "asked")
+    list_display_links = ("number",)
+    list_filter = ("effect", "kind", "scope")
+    operations = ("pool_remove_rule",)
+    creates = "pool_add_rule"
+    search_fields = ("rule_id__exact", "pattern", "name")
+    ordering = ("-rule_id",)
+    sortable_by = ("number",)
+    fields = ("number", "does", "what", "holds_for", "author", "written", "asked")
+    readonly_fields = fields
+
+    @admin.display(description="Rule", ordering="rule_id")
+    def number(self, row: PermissionRule) -> int:
+        return row.pk  # type: ignore[no-any-return]
+
+    @display(description="Does", label={"allow": "success", "deny": "danger", "ask": "warning"})
+    def does(self, row: PermissionRule) -> str:
+        return row.effect
+
+    @admin.display(description="What")
+    def what(self, row: PermissionRule) -> str:
+        return records.lines(row.rule.what)
+
+    @admin.display(description="For")
+    def holds_for(self, row: PermissionRule) -> str:
+        return records.lines(row.whom)
+
+    @admin.display(description="Written by")
+    def author(self, row: PermissionRule) -> str:
+        return records.text(row.written_by)
+
+    @admin.display(description="Written")
+    def written(self, row: PermissionRule) -> str:
+        return moment(row.written_at)
+
+    @admin.display(description="In answer to")
+    def asked(self, row: PermissionRule) -> str:
+        return link("question", "a question", row.question_id or "")
+
+
+@admin.register(Budget)
+class BudgetAdmin(PoolRecords):
+    intro = (
+        "A budget that is spent lets no run begin; one that runs may end. You are told when 80 % is spent. A day "
+        "begins at midnight, UTC. A budget counts from when it is added; added again, it gets the new limit."
+    )
+    list_after_template = "control/spent.html"
+    list_display = ("limit", "spent_of_it", "part", "condition", "untold", "author", "since")
+    list_filter = ("scope", "measure", "period")
+    operations = ("pool_remove_budget",)
+    creates = "pool_set_budget"
+    asks = {"limit": forms.FloatField}
+    search_fields = ("name", "budget_id__exact")
+    ordering = ("scope", "name", "budget_id")
+    sortable_by = ("limit",)
+    fields = ("limit", "spent_of_it", "part", "condition", "untold", "author", "since")
+    readonly_fields = fields
+
+    def completed(self, rows: list[Budget]) -> list[Budget]:
+        return budgets.renewed(rows)
+
+    @admin.display(description="Budget", ordering="name")
+    def limit(self, row: Budget) -> str:
+        return records.lines(row)
+
+    @admin.display(description="Spent")
+    def spent_of_it(self, row: Budget) -> str:
+        return row.amount(row.spent)
+
+    @admin.display(description="Part")
+    def part(self, row: Budget) -> str:
+        return f"{row.percent} %"
+
+    @display(description="State", label={"spent": "danger", "nearly spent": "warning"})
+    def condition(self, row: Budget) -> str:
+        return "spent" if row.is_spent else "nearly spent" if row.is_nearly_spent else "goes on"
+
+    @admin.display(description="Runs that did not tell")
+    def untold(self, row: Budget) -> int:
+        return row.unknown
+
+    @admin.display(description="Set by")
+    def author(self, row: Budget) -> str:
+        return records.text(row.set_by)
+
+    @admin.display(description="Set")
+    def since(self, row: Budget) -> str:
+        return moment(row.set_at)
+
+
+@admin.register(Outage)
+class OutageAdmin(PoolRecords):
+    intro = (
+        "Runners whose providers fail. Their runs wait, or go to the fallback of the runner. What one agent met, or "
+        "those it created, holds up no others until another agent meets it."
+    )
+    list_display = ("provider", "problem", "reason", "began", "next_try", "waiting")
+    list_filter = ("fault",)
+    operations = ("pool_reset_outage",)
+    search_fields = ("runner",)
+    ordering = ("since",)
+    sortable_by = ("provider",)
+    fields = ("provider", "problem", "reason", "began", "next_try", "waiting", "times")
+    readonly_fields = fields
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Outage]:
+        return super().get_queryset(request).met()  # type: ignore[no-any-return]
+
+    def completed(self, rows: list[Outage]) -> list[Outage]:
+        waiting = selectors.waiting_for_runners([row.runner for row in rows])
+        for row in rows:
+            vars(row)["waits"] = waiting.get(row.runner, 0)
+        return rows
+
+    @admin.display(description="Runner", ordering="runner")
+    def provider(self, row: Outage) -> str:
+        return records.text(row.runner)
+
+    @display(description="Fault", label="danger")
+    def problem(self, row: Outage) -> str:
+        return row.fault
+
+    @admin.display(description="Why")
+    def reason(self, row: Outage) -> str:
+        return records.lines(row.why[:600])
+
+    @admin.display(description="Since")
+    def began(self, row: Outage) -> str:
+        return moment(row.since)
+
+    @admin.display(description="Next try")
+    def next_try(self, row: Outage) -> str:
+        return when(row.until, "left") if row.is_confirmed else "at once: one agent met it alone"
+
+    @admin.display(description="Runs that wait")
+    def waiting(self, row: Any) -> int:
+        return row.waits  # type: ignore[no-any-return]
+
+    @admin.display(description="Times in a row")
+    def times(self, row: Outage) -> int:
+        return row.failures
 
 
 def _drawn(template: str, **context: Any) -> SafeString:

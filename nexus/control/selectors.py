@@ -204,9 +204,14 @@ def waiting_for_machines() -> list[tuple[str, str, int]]:
 def outages() -> list[OutageRow]:
     """Return the runners whose providers are out."""
     found = list(Outage.objects.met())
-    queued = Turn.objects.queued().order_by().filter(agent__runner__in=[outage.runner for outage in found])
-    waiting = dict(queued.values_list("agent__runner").annotate(Count("pk")))
+    waiting = waiting_for_runners([outage.runner for outage in found])
     return [outage_row(outage, waiting.get(outage.runner, 0)) for outage in found]
+
+
+def waiting_for_runners(names: Sequence[str]) -> dict[str, int]:
+    """Return the number of runs that wait, by runner."""
+    queued = Turn.objects.queued().order_by().filter(agent__runner__in=names)
+    return dict(queued.values_list("agent__runner").annotate(Count("pk")))
 
 
 def retries(turn: Turn) -> list[Turn]:

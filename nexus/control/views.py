@@ -27,13 +27,11 @@ from nexus.control.config import ControlSettings
 from nexus.control.forms import (
     AnswerForm,
     ApproveForm,
-    BudgetForm,
     CommentForm,
     NewPoolAgentFilters,
     NewPoolAgentForm,
     OptionForm,
     PoolFilters,
-    RuleForm,
     SpendingFilters,
     TranscriptFilters,
     TurnForm,
@@ -53,7 +51,6 @@ from nexus.control.models import (
     describe_scope,
 )
 from nexus.control.permissions import protected_paths, rules
-from nexus.control.permissions.budgets import every as known_budgets
 from nexus.control.permissions.members import find
 from nexus.control.permissions.operator_rules import every as known_rules
 from nexus.control.permissions.operator_rules import name_in
@@ -93,7 +90,7 @@ def pool(request: HttpRequest) -> TemplateResponse:
         rehearsing=not start_programs(),
         counts=monitoring.counts(),
         asks=Question.objects.waiting(now()).count(),
-        outages=Outage.objects.met(),
+        outages=Outage.objects.met().count(),
         rows=rows[:LISTED],
         ended=ended,
         page=page,
@@ -468,39 +465,12 @@ def trace(request: HttpRequest, run_id: str) -> TemplateResponse:
     )
 
 
-def budgets(request: HttpRequest) -> HttpResponse:
-    """Show the budgets and what is spent of each, and who spent most within `?days=`. POST sets a budget."""
-    form = BudgetForm(posted(request))
-    if form.is_valid() and operate(CONTROL, request, "pool_set_budget", "It is set.", form, **form.cleaned_data)["ok"]:
-        return redirect("admin:budgets")
+def spending(request: HttpRequest) -> TemplateResponse:
+    """Show who spent most within `?days=`."""
     filters = SpendingFilters(request.GET)
     since = now() - timedelta(days=int(filters.text("days") or 1))
-    return render(
-        request,
-        "control/budgets.html",
-        "Budgets",
-        filters=filters,
-        spending=_by_agent(selectors.spending(since, LISTED)),
-        on=ControlSettings.current().control,
-        form=form,
-        rows=[(row, row.amount(row.spent), row.amount(row.allowed)) for row in known_budgets()],
-    )
-
-
-def permissions(request: HttpRequest) -> HttpResponse:
-    """Show the rules of permissions. POST writes one."""
-    form, written = RuleForm(posted(request)), "The rule is written."
-    if form.is_valid() and operate(CONTROL, request, "pool_add_rule", written, form, **form.cleaned_data)["ok"]:
-        return redirect("admin:permissions")
-    return render(
-        request,
-        "control/permissions.html",
-        "Permissions",
-        on=ControlSettings.current().control,
-        form=form,
-        rows=known_rules(),
-        floor=rules.FLOOR,
-    )
+    rows = _by_agent(selectors.spending(since, LISTED))
+    return render(request, "control/spending.html", "Spent by agents", filters=filters, spending=rows)
 
 
 def question(request: HttpRequest, question_id: str) -> HttpResponse:

@@ -174,6 +174,8 @@ MOVED = {
     "topics/+new/": "topics_topic_add",
     "files/": "files_reservation_changelist",
     "files/<row:object_id>/": "files_reservation_change",
+    "budgets/": "control_budget_changelist",
+    "permissions/": "control_permissionrule_changelist",
     "machines/": "control_machine_changelist",
     "questions/": "control_question_changelist",
     "runs/": "control_turn_changelist",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -166,20 +165,20 @@ def test_a_key_goes_to_the_next_file_and_an_address_opens_a_folded_one(
     expect(page.locator("#file-1")).to_have_attribute("open", "")
 
 
-def test_the_form_of_a_rule_shows_what_fits_and_writes_it(page: Page, findings: Callable[..., list[str]]) -> None:
-    page.goto("/admin/permissions/")
-    name = page.get_by_label("The agent's or the runner's name")
-    expect(name).to_be_hidden()
-    page.get_by_label("Do", exact=True).select_option("deny")
-    page.get_by_label("That matches").fill("shred *")
-    page.get_by_label("For", exact=True).select_option("agent")
-    name.fill("nobody-yet")
-    page.get_by_role("button", name="Write", exact=True).click()
-    expect(page.locator("#rules")).to_contain_text("run shred *")
-    page.goto("/admin/permissions/")
+def test_an_operator_adds_a_rule_and_takes_it_back(page: Page, findings: Callable[..., list[str]]) -> None:
+    page.goto("/admin/control/permissionrule/add/")
+    page.get_by_label("Effect").select_option("deny")
+    page.get_by_label("Kind").select_option("run")
+    page.get_by_label("Pattern").fill("shred *")
+    page.get_by_label("Scope").select_option("agent")
+    page.get_by_label("Name").fill("nobody-yet")
+    page.get_by_role("button", name="Add", exact=True).click()
+    expect(page.locator("#result_list")).to_contain_text("run shred *")
     assert findings(page) == []
-    page.get_by_role("button", name=re.compile("Take back rule .* deny run shred")).click()
-    expect(page.locator("#rules")).not_to_contain_text("shred")
+    page.locator("#result_list th a").first.click()
+    page.get_by_role("button", name="Take back").click()
+    page.goto("/admin/control/permissionrule/")
+    expect(page.locator("#rows")).not_to_contain_text("shred")
 
 
 def test_the_form_shows_what_fits_the_preset_and_the_runner(page: Page) -> None:

@@ -224,12 +224,12 @@ def test_who_waits_for_an_answer_learns_at_once_that_the_provider_is_out(small: 
 def test_a_person_lets_runs_start_again(small: None, browser: Browser) -> None:
     browser.force_login(local_account())  # its runners start programs
     break_down("ann", "bob", fault=Fault(FaultKind.QUOTA, 3_600))
-    page = " ".join(shown(browser.get("/admin/pool/")).split())
-    assert "Providers that are out" in page and "the provider is away" in page
+    assert "the provider is away" in shown(browser.get("/admin/control/outage/"))
+    assert "pool_reset_outage small" in shown(browser.get("/admin/control/outage/small/change/"))
     assert "nothing is left of its quota" in shown(browser.get("/admin/attention/"))
     act(browser, do="pool_reset_outage small")
     assert waiting() == ["ann", "bob"] and not Turn.objects.exclude(due_at=None).exists()
-    assert "Providers that are out" not in shown(browser.get("/admin/pool/"))
+    assert "the provider is away" not in shown(browser.get("/admin/control/outage/"))
     assert refused("pool_reset_outage", runner="small")["code"] == "NOT_FOUND"
     assert Event.objects.get(type="provider.reset").payload["runner"] == "small"
 

@@ -376,19 +376,20 @@ def test_the_command_writes_lists_and_takes_back(committed: None, configure: Cal
 
 
 def test_the_page_writes_shows_and_takes_back(lead: PoolAgent, browser: Browser) -> None:
-    assert "There is no rule" in shown(browser.get("/admin/permissions/"))
+    rules = "/admin/control/permissionrule/"
+    assert "No rule allows an agent" in shown(browser.get(rules))
     given = {"effect": "deny", "kind": "run", "pattern": "rm *", "scope": "agent", "name": "lead"}
-    page = shown(browser.post("/admin/permissions/", given, follow=True))
+    page = shown(browser.post(f"{rules}add/", given, follow=True))
     number = PermissionRule.objects.get().pk
-    assert f'id="rule-{number}"' in page and "run rm *" in page and "The rule is written." in page
+    assert f"{rules}{number}/change/" in page and "run rm *" in page and "is added" in page
     assert "run rm *" in shown(browser.get(f"/admin/pool/{lead.pk}/"))
-    assert "no `..`" in shown(browser.post("/admin/permissions/", {**given, "kind": "read", "pattern": "../x"}))
+    assert "no `..`" in shown(browser.post(f"{rules}add/", {**given, "kind": "read", "pattern": "../x"}))
     assert "taken back" in act(browser, do=f"pool_remove_rule {number}")
     assert not PermissionRule.objects.exists()
     for wrong in (number, "x", "9" * 40, "9" * 5_000):
         act(browser, do=f"pool_remove_rule {wrong}")
-    browser.post("/admin/permissions/", {**given, "kind": "other", "pattern": NASTY.replace("\u202e", "")})
-    page = browser.get("/admin/permissions/").content.decode()
+    browser.post(f"{rules}add/", {**given, "kind": "other", "pattern": NASTY.replace("\u202e", "")})
+    page = browser.get(rules).content.decode()
     assert "<b>" not in page
 
 
@@ -408,7 +409,7 @@ def test_a_question_shows_the_rule_that_always_writes_and_for_whom(
     )
     rule = PermissionRule.objects.get()
     assert (str(rule), rule.question_id) == (f"allow run make, for agents in {at_hand}", question.pk)
-    assert f"#rule-{rule.pk}" in page and "It is answered" in page
+    assert f"/admin/control/permissionrule/{rule.pk}/change/" in page and "It is answered" in page
     assert verdict(lead, MAKE) == "allowed"
     assert Question.objects.get().always
     for wrong in ("pool", "", "x"):

@@ -80,11 +80,13 @@ def remove(budget_id: str) -> Budget:
 
 def every() -> list[Budget]:
     """Return all budgets, those that are nearly spent first."""
+    return renewed(Budget.objects.order_by("pk"))
+
+
+def renewed(found: Iterable[Budget]) -> list[Budget]:
+    """Return budgets as they are today, those that are nearly spent first."""
     today = _day(now())
-    return sorted(
-        (budget.renew(today) for budget in Budget.objects.order_by("pk")),
-        key=lambda each: (-each.percent, each.scope, each.name),
-    )
+    return sorted((budget.renew(today) for budget in found), key=lambda each: (-each.percent, each.scope, each.name))
 
 
 def exhausted(agent: PoolAgent, moment: datetime) -> Budget | None:
