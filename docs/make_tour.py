@@ -186,7 +186,7 @@ def pool(page: Page) -> None:
 def reviewed(browser: Browser, url: str) -> None:
     """What waits for a review, one piece of work with a comment, and the lane that approved work goes through."""
     page = window(browser, url, LARGE, "light")
-    for name, path in (("reviews", "/admin/review/"), ("lane", "/admin/lane/")):
+    for name, path in (("reviews", "/admin/review/"), ("lane", "/admin/control/worktreemerge/")):
         page.goto(path)
         take(page, name)
     page.goto("/admin/review/")

@@ -17,11 +17,13 @@ from unfold.decorators import display
 
 from nexus.control import selectors
 from nexus.control.agents import monitoring, transcript, turns
+from nexus.control.attention import REVIEWING, TREES
 from nexus.control.config import ControlSettings
 from nexus.control.models import (
     Budget,
     Machine,
     MachineState,
+    MergeState,
     Outage,
     PermissionRule,
     PoolWorktree,
@@ -29,6 +31,7 @@ from nexus.control.models import (
     RunOutcome,
     Turn,
     TurnStatus,
+    WorktreeMerge,
     WorktreeState,
 )
 from nexus.control.permissions import budgets, rules
@@ -543,6 +546,134 @@ class OutageAdmin(PoolRecords):
     @admin.display(description="Times in a row")
     def times(self, row: Outage) -> int:
         return row.failures
+
+
+class Merging(ChoiceFilter):
+    title, parameter_name = "state", "state"
+    choices_offered = (("open", "Waits, in this order"), *MergeState.choices)
+
+    def chosen(self, queryset: Any, value: str) -> Any:
+        return queryset.filter(state__in=(MergeState.WAITING, MergeState.RUNNING) if value == "open" else (value,))
+
+
+@admin.register(WorktreeMerge)
+class MergeAdmin(PoolRecords):
+    intro = (
+        "Each branch has one merge lane: its entries are merged onto the head, checked and taken one after the other. "
+        "What came back was sent to its agent; nothing of it is lost."
+    )
+    list_display = ("branch", "into", "condition", "who", "repository_of", "queued", "ended", "reason")
+    list_select_related = ("worktree__agent",)
+    list_filter = (Merging, "cause", "needs_person")
+    operations = ("pool_withdraw_merge",)
+    search_fields = ("merge_id__exact", "worktree__agent__agent_id__exact", "worktree__branch")
+    sortable_by = ("branch",)
+    fields = (
+        *("branch", "into", "condition", "explained", "clashes", "who", "work", "repository_of", "queued", "author"),
+        "ended",
+    )
+    readonly_fields = fields
+
+    def get_ordering(self, request: HttpRequest) -> tuple[str]:
+        """Return the order in which the lane takes open entries, or the newest first."""
+        return ("merge_id",) if request.GET.get("state") == "open" else ("-merge_id",)
+
+    def operations_on(self, row: WorktreeMerge) -> tuple[str, ...]:
+        return self.operations if row.state == MergeState.WAITING and self.is_on() else ()
+
+    @admin.display(description="Branch", ordering="merge_id")
+    def branch(self, row: WorktreeMerge) -> str:
+        return records.text(row.worktree.branch)
+
+    @admin.display(description="Into")
+    def into(self, row: WorktreeMerge) -> str:
+        return records.text(row.target)
+
+    @display(description="State", label={MergeState.MERGED: "success", "conflict": "danger", "checks": "danger"})
+    def condition(self, row: WorktreeMerge) -> str:
+        return row.step or row.cause or row.state
+
+    @admin.display(description="Agent")
+    def who(self, row: WorktreeMerge) -> str:
+        return link("pool_agent", row.worktree.agent.agent_id, row.worktree.agent.pk)
+
+    @admin.display(description="Work")
+    def work(self, row: WorktreeMerge) -> str:
+        return link("pool_review", "What it changes", row.worktree.agent.pk)
+
+    @admin.display(description="Repository")
+    def repository_of(self, row: WorktreeMerge) -> str:
+        return records.text(row.worktree.origin)
+
+    @admin.display(description="Queued")
+    def queued(self, row: WorktreeMerge) -> str:
+        return moment(row.queued_at)
+
+    @admin.display(description="Queued by")
+    def author(self, row: WorktreeMerge) -> str:
+        return records.text(row.queued_by)
+
+    @admin.display(description="Ended")
+    def ended(self, row: WorktreeMerge) -> str:
+        return moment(row.ended_at)
+
+    @admin.display(description="Why")
+    def reason(self, row: WorktreeMerge) -> str:
+        return records.text(row.why) if row.why else NONE
+
+    @admin.display(description="Why")
+    def explained(self, row: WorktreeMerge) -> str:
+        return records.lines(row.why) if row.why else NONE
+
+    @admin.display(description="Conflicts")
+    def clashes(self, row: WorktreeMerge) -> str:
+        return _drawn("conflicts", conflicts=row.conflicts) if row.conflicts else NONE
+
+
+@admin.register(PoolWorktree)
+class WorktreeAdmin(PoolRecords):
+    intro = "The clones in which the pool's agents work, each on a branch of its own. Its review shows what it changed."
+    list_display_links = None  # its review tells it all
+    list_display = ("branch_of", "who", "condition", "changes", "merges_into", "created", "merged")
+    list_select_related = ("agent",)
+    list_filter = ("state", ("agent__ended_at", admin.EmptyFieldListFilter), ("merged_at", admin.EmptyFieldListFilter))
+    operations = (*TREES, *REVIEWING)
+    search_fields = ("worktree_id__exact", "agent__agent_id__exact", "branch", "origin")
+    ordering = ("-worktree_id",)
+    sortable_by = ("branch_of",)
+
+    def change_view(self, request: HttpRequest, object_id: str, *rest: Any, **more: Any) -> HttpResponse:
+        row = self.get_object(request, unquote(object_id))
+        return redirect("admin:pool_review", row.agent.pk if row else "none")
+
+    @admin.display(description="Branch", ordering="worktree_id")
+    def branch_of(self, row: PoolWorktree) -> str:
+        return link("pool_review", row.branch, row.agent.pk)
+
+    @admin.display(description="Agent")
+    def who(self, row: PoolWorktree) -> str:
+        return link("pool_agent", f"{row.agent.agent_id}{', which ended' if row.agent.ended_at else ''}", row.agent.pk)
+
+    @display(description="State", label={WorktreeState.OPEN: "info", WorktreeState.KEPT: "success"})
+    def condition(self, row: PoolWorktree) -> str:
+        return row.state
+
+    @admin.display(description="Changes")
+    def changes(self, row: PoolWorktree) -> str:
+        files = f"{row.changed_files:,} file{'s' * (row.changed_files != 1)}"
+        return f"{files}, +{row.added:,} −{row.removed:,}" if row.looked_at else NONE
+
+    @admin.display(description="Merges into")
+    def merges_into(self, row: PoolWorktree) -> str:
+        return records.text(row.origin)
+
+    @admin.display(description="Made")
+    def created(self, row: PoolWorktree) -> str:
+        return moment(row.created_at)
+
+    @admin.display(description="Merged")
+    def merged(self, row: PoolWorktree) -> str:
+        return moment(row.merged_at)
 
 
 def _drawn(template: str, **context: Any) -> SafeString:

@@ -58,7 +58,6 @@ from nexus.control.review import reviews as reviewing
 from nexus.control.runners import contexts, sandbox
 from nexus.control.runners_file import Runner, Runners, remarks, runners, start_programs
 from nexus.control.toolset import CONTROL
-from nexus.control.worktrees import lane as merge_lane
 from nexus.control.worktrees import worktrees
 from nexus.core.apps import actions
 from nexus.core.clock import now
@@ -431,16 +430,11 @@ def approve(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
         return HttpResponseBadRequest("Say what you saw.")
     named = {"agent_id": row.agent.agent_id, "worktree_id": row.pk}
     done = operate(CONTROL, request, "pool_approve_work", "It waits in the merge lane.", **named, **form.cleaned_data)
-    return redirect("admin:lane") if done["ok"] else redirect("admin:pool_review", row.agent.pk)
-
-
-def lane(request: HttpRequest) -> TemplateResponse:
-    """Show the merge lanes: open entries in their order, what came back, and what was merged last."""
-    lists = [(which, title, merge_lane.entries(which, SHOWN)) for which, title in LANES]
-    return render(request, "control/lane.html", "Merge lane", lists=lists, on=ControlSettings.current().control)
-
-
-LANES = (("open", "Waits, in this order"), ("returned", "Came back"), ("merged", "Merged"))
+    return (
+        redirect("admin:control_worktreemerge_changelist")
+        if done["ok"]
+        else redirect("admin:pool_review", row.agent.pk)
+    )
 
 
 def _worktree_of(pool_agent_id: str) -> PoolWorktree:

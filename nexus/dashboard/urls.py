@@ -174,6 +174,7 @@ MOVED = {
     "topics/+new/": "topics_topic_add",
     "files/": "files_reservation_changelist",
     "files/<row:object_id>/": "files_reservation_change",
+    "lane/": "control_worktreemerge_changelist",
     "budgets/": "control_budget_changelist",
     "permissions/": "control_permissionrule_changelist",
     "machines/": "control_machine_changelist",

@@ -363,4 +363,4 @@ def test_a_person_reviews_by_keys_and_at_390_pixels(page: Page, pool: scene.Does
     page.keyboard.press("a")
     expect(page.get_by_role("button", name="Approve")).to_be_focused()
     page.keyboard.press("Enter")
-    expect(page).to_have_url("/admin/lane/")
+    expect(page).to_have_url("/admin/control/worktreemerge/")

@@ -406,16 +406,22 @@ def test_pages_and_the_command_show_it(
     row = PoolWorktree.objects.get(agent__agent_id="other")
     assert "Put into the merge lane" in shown(browser.get(f"/admin/review/{row.agent.pk}/"))
     page = shown(
-        browser.post("/admin/act/", {"do": f"pool_worktree_queue {row.pk}", "next": "/admin/lane/"}, follow=True)
+        browser.post(
+            "/admin/act/", {"do": f"pool_worktree_queue {row.pk}", "next": "/admin/control/worktreemerge/"}, follow=True
+        )
     )
     assert "was put into the merge lane" in page and "nexus/other" in page and "waiting" in page
     merge = WorktreeMerge.objects.get()
-    done = {"do": f"pool_withdraw_merge {merge.pk}", "next": "/admin/lane/"}
+    done = {"do": f"pool_withdraw_merge {merge.pk}", "next": "/admin/control/worktreemerge/"}
     assert "withdrawn" in shown(browser.post("/admin/act/", done, follow=True))
     ended(queue("other"))
     ended(queue("smith"))
-    page = browser.get("/admin/lane/").content.decode()
-    assert "conflict" in page and "&lt;b&gt;mine" in page and "<b>mine" not in page and "merged" in page
+    page = browser.get("/admin/control/worktreemerge/").text
+    assert "conflict" in page and "merged" in page
+    returned = WorktreeMerge.objects.get(state=MergeState.RETURNED)
+    page = browser.get(f"/admin/control/worktreemerge/{returned.pk}/change/").text
+    assert "&lt;b&gt;mine" in page and "<b>mine" not in page
+    assert "nexus/other" in shown(browser.get("/admin/control/poolworktree/?q=other"))
     out = StringIO()
     with pytest.raises(SystemExit, match="0"):
         call_command("lane", "list", "--which", "returned", stdout=out)

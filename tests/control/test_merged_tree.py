@@ -190,7 +190,7 @@ def test_what_conflicts_is_shown_alone_and_is_not_approved(
     row = PoolWorktree.objects.get()
     page = shown(browser.get(f"/admin/review/{row.agent_id}/"))
     assert "Cannot be merged" in page and 'id="approve"' not in page
-    queued = {"do": f"pool_worktree_queue {row.pk}", "next": "/admin/lane/"}
+    queued = {"do": f"pool_worktree_queue {row.pk}", "next": "/admin/control/worktreemerge/"}
     assert "was put into the merge lane" in shown(browser.post("/admin/act/", queued, follow=True))
     assert taken(WorktreeMerge.objects.get()).cause == "conflict" and theirs == git(repository, "rev-parse", "HEAD")
     git(repository, "reset", "--quiet", "--hard", "HEAD~1")

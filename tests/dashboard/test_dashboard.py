@@ -77,7 +77,8 @@ def addresses(ids: Ids) -> list[str]:
         *(
             "/admin/control/budget/",
             "/admin/spending/",
-            "/admin/lane/",
+            "/admin/control/worktreemerge/",
+            "/admin/control/poolworktree/",
             "/admin/review/",
             f"/admin/review/{ids['pool_agent']}/",
             "/admin/control/machine/",
