@@ -1,4 +1,7 @@
-"""The admin's records of the pool; an agent, a question and the review of a worktree have pages of their own."""
+"""The admin's records of the pool; an agent, a question and the review of a worktree have pages of their own.
+
+Django imports this as every process starts: what imports the pool itself is imported when a page needs it.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,7 @@ from django.shortcuts import redirect
 from django.template.loader import render_to_string
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from unfold.decorators import display
 
-from nexus.control import selectors
-from nexus.control.agents import monitoring, transcript, turns
-from nexus.control.attention import REVIEWING, TREES
 from nexus.control.config import ControlSettings
 from nexus.control.models import (
     Budget,
@@ -34,13 +33,12 @@ from nexus.control.models import (
     WorktreeMerge,
     WorktreeState,
 )
-from nexus.control.permissions import budgets, rules
-from nexus.control.views import known_runners, transcript_context
+from nexus.control.permissions import rules
 from nexus.core.clock import now
 from nexus.core.quoting import visible
 from nexus.web import records
 from nexus.web.forms import searched
-from nexus.web.records import OperationAdmin, link, moment
+from nexus.web.records import OperationAdmin, badge, column, link, moment
 from nexus.web.templatetags.nexus import duration, when
 
 NONE = "–"
@@ -55,10 +53,6 @@ class PoolRecords(OperationAdmin):
     def is_on(self) -> bool:
         """Return whether the hub runs a pool."""
         return ControlSettings.current().control
-
-    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
-        row = super().get_object(request, object_id, from_field)
-        return row and self.completed([row])[0]
 
 
 class ChoiceFilter(admin.SimpleListFilter):
@@ -113,6 +107,8 @@ class RunAdmin(PoolRecords):
     readonly_fields = fields
 
     def get_queryset(self, request: HttpRequest) -> Any:
+        from nexus.control.agents import monitoring
+
         rows = super().get_queryset(request)
         return monitoring.glimpses(rows) if request.path.endswith("/turn/") else rows.select_related("agent")
 
@@ -121,10 +117,12 @@ class RunAdmin(PoolRecords):
         term = searched(search_term)
         if not term:
             return queryset, False
-        column = "pk" if Turn.objects.filter(pk=term).exists() else "agent__agent_id"
-        return queryset.filter(**{column: term}), False
+        by = "pk" if Turn.objects.filter(pk=term).exists() else "agent__agent_id"
+        return queryset.filter(**{by: term}), False
 
     def operations_on(self, row: Turn) -> list[str]:
+        from nexus.control.agents import turns
+
         retry, dismiss, cancel = self.operations
         needs = row.needs_person_since is not None and row.agent.ended_at is None
         admitted = {
@@ -134,32 +132,18 @@ class RunAdmin(PoolRecords):
         }
         return [name for name, holds in admitted.items() if holds]
 
-    @admin.display(description="Run")
-    def glimpse(self, row: Any) -> str:
-        return link("control_turn_change", row.glimpse or row.pk, row.pk)
-
-    @admin.display(description="Agent")
-    def who(self, row: Turn) -> str:
-        return link("pool_agent", row.agent.agent_id, row.agent.pk)
-
-    @admin.display(description="Outcome")
-    def state(self, row: Turn) -> SafeString:
-        return _drawn("run_state", run=row)
-
-    @admin.display(description="When")
-    def passed(self, row: Turn) -> SafeString:
-        return format_html("<span>{}</span>", _drawn("run_when", run=row))
-
-    @admin.display(description="Why")
-    def reason(self, row: Turn) -> str:
-        return records.text(row.why) if row.why else NONE
-
-    @admin.display(description="Prompt")
-    def prompt(self, row: Turn) -> str:
-        return records.body(row.content[:20_000])
+    glimpse = column("Run", lambda row: link("control_turn_change", row.glimpse or row.pk, row.pk))
+    who = column("Agent", lambda row: link("pool_agent", row.agent.agent_id, row.agent.pk))
+    state = column("Outcome", lambda row: _drawn("run_state", run=row))
+    passed = column("When", lambda row: format_html("<span>{}</span>", _drawn("run_when", run=row)))
+    reason = column("Why", lambda row: records.text(row.why) if row.why else NONE)
+    prompt = column("Prompt", lambda row: records.body(row.content[:20_000]))
 
     @admin.display(description="Steps")
     def steps(self, row: Turn) -> SafeString:
+        from nexus.control.agents import monitoring
+        from nexus.control.views import transcript_context
+
         found = monitoring.steps(row, STEPS + 1)
         shown = transcript_context(row.agent, found[:STEPS])
         return _drawn("steps", run=row, agent=row.agent, more=len(found) > STEPS, **shown)
@@ -173,6 +157,8 @@ class RunAdmin(PoolRecords):
 
     @admin.display(description="Changed files")
     def changed(self, row: Turn) -> str:
+        from nexus.control.agents import transcript
+
         if row.ended_at is None or not transcript.may_have_changed_files(row):
             return NONE
         return (
@@ -194,9 +180,7 @@ class RunAdmin(PoolRecords):
         fallback = f"{row.runner}, the fallback of {row.agent.runner}"
         return records.text(fallback if row.runner else row.agent.runner)
 
-    @admin.display(description="Queued")
-    def queued(self, row: Turn) -> str:
-        return moment(row.queued_at)
+    queued = column("Queued", lambda row: moment(row.queued_at))
 
     @admin.display(description="Queued again")
     def again(self, row: Turn) -> str:
@@ -207,17 +191,9 @@ class RunAdmin(PoolRecords):
             return times
         return format_html("{}; it starts {}", times, when(row.due_at, "left"))
 
-    @admin.display(description="Began")
-    def began(self, row: Turn) -> str:
-        return moment(row.started_at)
-
-    @admin.display(description="Ended")
-    def ended(self, row: Turn) -> str:
-        return moment(row.ended_at)
-
-    @admin.display(description="Took")
-    def took(self, row: Turn) -> str:
-        return duration(row.took) if row.took else NONE
+    began = column("Began", lambda row: moment(row.started_at))
+    ended = column("Ended", lambda row: moment(row.ended_at))
+    took = column("Took", lambda row: duration(row.took) if row.took else NONE)
 
     @admin.display(description="Tokens")
     def tokens(self, row: Turn) -> str:
@@ -232,9 +208,9 @@ class RunAdmin(PoolRecords):
             return records.text(f"{row.money}, by {row.cost_source}")
         return "unknown: its agent did not tell, and its model has no known price" if row.ended_at else "unknown"
 
-    @admin.display(description="Trace")
-    def traffic(self, row: Turn) -> str:
-        return link("trace", "What was sent and received", row.pk) if row.started_at else NONE
+    traffic = column(
+        "Trace", lambda row: link("trace", "What was sent and received", row.pk) if row.started_at else NONE
+    )
 
     @admin.display(description="Worktree")
     def worktree(self, row: Turn) -> str:
@@ -243,12 +219,17 @@ class RunAdmin(PoolRecords):
 
     @admin.display(description="Retried")
     def retried(self, row: Turn) -> str:
+        from nexus.control import selectors
+
         found = ((link("control_turn_change", each.outcome.label, each.pk), each) for each in selectors.retries(row))
         return format_html_join(", ", "{} {}", ((page, moment(each.queued_at)) for page, each in found)) or NONE
 
     @admin.display(description="Take over by hand")
     def take_over(self, row: Turn) -> str:
         """Return the command that continues its session in a terminal of the hub's machine, outside of the sandbox."""
+        from nexus.control import selectors
+        from nexus.control.views import known_runners
+
         command = selectors.resume_command(row) if known_runners()[0] else None
         return records.lines(command) if command else NONE
 
@@ -278,30 +259,17 @@ class QuestionAdmin(PoolRecords):
     def change_view(self, request: HttpRequest, object_id: str, *rest: Any, **more: Any) -> HttpResponse:
         return redirect("admin:question", unquote(object_id))
 
-    @admin.display(description="Question", ordering="question_id")
-    def question(self, row: Question) -> str:
-        return link("question", visible(row.title), row.pk)
+    question = column("Question", lambda row: link("question", visible(row.title), row.pk), ordering="question_id")
 
     @admin.display(description="Who asks")
     def who(self, row: Question) -> str:
         below = f", below {row.parent_name}" if row.parent_name else ""
         return link("agent", f"{row.agent_id}{below}", row.agent_id)
 
-    @admin.display(description="State")
-    def standing(self, row: Question) -> SafeString:
-        return _drawn("question_state", question=row)
-
-    @admin.display(description="In words")
-    def answer(self, row: Question) -> str:
-        return records.text(row.words) if row.words else NONE
-
-    @admin.display(description="Asked")
-    def asked(self, row: Question) -> str:
-        return moment(row.asked_at)
-
-    @admin.display(description="Ended")
-    def ended(self, row: Question) -> str:
-        return moment(row.ended_at)
+    standing = column("State", lambda row: _drawn("question_state", question=row))
+    answer = column("In words", lambda row: records.text(row.words) if row.words else NONE)
+    asked = column("Asked", lambda row: moment(row.asked_at))
+    ended = column("Ended", lambda row: moment(row.ended_at))
 
 
 class MachineStates(ChoiceFilter):
@@ -332,21 +300,15 @@ class MachineAdmin(PoolRecords):
     readonly_fields = fields
 
     def completed(self, rows: list[Machine]) -> list[Machine]:
+        from nexus.control import selectors
+
         for work in selectors.work_of(rows):
             vars(work.machine)["work"] = work
         return rows
 
-    @admin.display(description="Machine", ordering="name")
-    def called(self, row: Machine) -> str:
-        return records.text(row.name)
-
-    @display(description="State", label={MachineState.WORKING: "success", MachineState.LOST: "danger"})
-    def condition(self, row: Machine) -> str:
-        return row.state
-
-    @admin.display(description="Run")
-    def running(self, row: Any) -> str:
-        return f"{row.work.runs:,} of {row.capacity:,}"
+    called = column("Machine", lambda row: records.text(row.name), ordering="name")
+    condition = badge("State", {MachineState.WORKING: "success", MachineState.LOST: "danger"}, lambda row: row.state)
+    running = column("Run", lambda row: f"{row.work.runs:,} of {row.capacity:,}")
 
     @admin.display(description="Runs")
     def runs(self, row: Any) -> str:
@@ -355,45 +317,16 @@ class MachineAdmin(PoolRecords):
         drawn = format_html_join(", ", "{} since {}", ((page, moment(turn.started_at)) for turn, page in found))
         return format_html("{}{}", drawn or NONE, " and more" if row.work.runs > len(row.work.running) else "")
 
-    @admin.display(description="Wait")
-    def queued(self, row: Any) -> int:
-        return row.work.waiting  # type: ignore[no-any-return]
-
-    @admin.display(description="Agents")
-    def members(self, row: Any) -> int:
-        return row.work.agents  # type: ignore[no-any-return]
-
-    @admin.display(description="Load")
-    def pressure(self, row: Machine) -> str:
-        return f"{row.load:.2f}"
-
-    @admin.display(description="Labels")
-    def offers(self, row: Machine) -> str:
-        return records.text(", ".join(row.labels)) if row.labels else NONE
-
-    @admin.display(description="Runners")
-    def serves(self, row: Machine) -> str:
-        return records.lines(", ".join(row.runners)) if row.runners else NONE
-
-    @admin.display(description="Where")
-    def place(self, row: Machine) -> str:
-        return records.text(f"{row.host}, process {row.pid}")
-
-    @admin.display(description="Nexus")
-    def nexus(self, row: Machine) -> str:
-        return records.text(row.version)
-
-    @admin.display(description="Began")
-    def began(self, row: Machine) -> str:
-        return moment(row.started_at)
-
-    @admin.display(description="Sign of life")
-    def heard(self, row: Machine) -> str:
-        return moment(row.beat_at)
-
-    @admin.display(description="Ended")
-    def stopped(self, row: Machine) -> str:
-        return moment(row.ended_at)
+    queued = column("Wait", lambda row: row.work.waiting)
+    members = column("Agents", lambda row: row.work.agents)
+    pressure = column("Load", lambda row: f"{row.load:.2f}")
+    offers = column("Labels", lambda row: records.text(", ".join(row.labels)) if row.labels else NONE)
+    serves = column("Runners", lambda row: records.lines(", ".join(row.runners)) if row.runners else NONE)
+    place = column("Where", lambda row: records.text(f"{row.host}, process {row.pid}"))
+    nexus = column("Nexus", lambda row: records.text(row.version))
+    began = column("Began", lambda row: moment(row.started_at))
+    heard = column("Sign of life", lambda row: moment(row.beat_at))
+    stopped = column("Ended", lambda row: moment(row.ended_at))
 
 
 @admin.register(PermissionRule)
@@ -416,33 +349,13 @@ class PermissionRuleAdmin(PoolRecords):
     fields = ("number", "does", "what", "holds_for", "author", "written", "asked")
     readonly_fields = fields
 
-    @admin.display(description="Rule", ordering="rule_id")
-    def number(self, row: PermissionRule) -> int:
-        return row.pk  # type: ignore[no-any-return]
-
-    @display(description="Does", label={"allow": "success", "deny": "danger", "ask": "warning"})
-    def does(self, row: PermissionRule) -> str:
-        return row.effect
-
-    @admin.display(description="What")
-    def what(self, row: PermissionRule) -> str:
-        return records.lines(row.rule.what)
-
-    @admin.display(description="For")
-    def holds_for(self, row: PermissionRule) -> str:
-        return records.lines(row.whom)
-
-    @admin.display(description="Written by")
-    def author(self, row: PermissionRule) -> str:
-        return records.text(row.written_by)
-
-    @admin.display(description="Written")
-    def written(self, row: PermissionRule) -> str:
-        return moment(row.written_at)
-
-    @admin.display(description="In answer to")
-    def asked(self, row: PermissionRule) -> str:
-        return link("question", "a question", row.question_id or "")
+    number = column("Rule", lambda row: row.pk, ordering="rule_id")
+    does = badge("Does", {"allow": "success", "deny": "danger", "ask": "warning"}, lambda row: row.effect)
+    what = column("What", lambda row: records.lines(row.rule.what))
+    holds_for = column("For", lambda row: records.lines(row.whom))
+    author = column("Written by", lambda row: records.text(row.written_by))
+    written = column("Written", lambda row: moment(row.written_at))
+    asked = column("In answer to", lambda row: link("question", "a question", row.question_id or ""))
 
 
 @admin.register(Budget)
@@ -464,35 +377,21 @@ class BudgetAdmin(PoolRecords):
     readonly_fields = fields
 
     def completed(self, rows: list[Budget]) -> list[Budget]:
+        from nexus.control.permissions import budgets
+
         return budgets.renewed(rows)
 
-    @admin.display(description="Budget", ordering="name")
-    def limit(self, row: Budget) -> str:
-        return records.lines(row)
-
-    @admin.display(description="Spent")
-    def spent_of_it(self, row: Budget) -> str:
-        return row.amount(row.spent)
-
-    @admin.display(description="Part")
-    def part(self, row: Budget) -> str:
-        return f"{row.percent} %"
-
-    @display(description="State", label={"spent": "danger", "nearly spent": "warning"})
-    def condition(self, row: Budget) -> str:
-        return "spent" if row.is_spent else "nearly spent" if row.is_nearly_spent else "goes on"
-
-    @admin.display(description="Runs that did not tell")
-    def untold(self, row: Budget) -> int:
-        return row.unknown
-
-    @admin.display(description="Set by")
-    def author(self, row: Budget) -> str:
-        return records.text(row.set_by)
-
-    @admin.display(description="Set")
-    def since(self, row: Budget) -> str:
-        return moment(row.set_at)
+    limit = column("Budget", lambda row: records.lines(row), ordering="name")
+    spent_of_it = column("Spent", lambda row: row.amount(row.spent))
+    part = column("Part", lambda row: f"{row.percent} %")
+    condition = badge(
+        "State",
+        {"spent": "danger", "nearly spent": "warning"},
+        lambda row: "spent" if row.is_spent else "nearly spent" if row.is_nearly_spent else "goes on",
+    )
+    untold = column("Runs that did not tell", lambda row: row.unknown)
+    author = column("Set by", lambda row: records.text(row.set_by))
+    since = column("Set", lambda row: moment(row.set_at))
 
 
 @admin.register(Outage)
@@ -514,38 +413,22 @@ class OutageAdmin(PoolRecords):
         return super().get_queryset(request).met()  # type: ignore[no-any-return]
 
     def completed(self, rows: list[Outage]) -> list[Outage]:
+        from nexus.control import selectors
+
         waiting = selectors.waiting_for_runners([row.runner for row in rows])
         for row in rows:
             vars(row)["waits"] = waiting.get(row.runner, 0)
         return rows
 
-    @admin.display(description="Runner", ordering="runner")
-    def provider(self, row: Outage) -> str:
-        return records.text(row.runner)
-
-    @display(description="Fault", label="danger")
-    def problem(self, row: Outage) -> str:
-        return row.fault
-
-    @admin.display(description="Why")
-    def reason(self, row: Outage) -> str:
-        return records.lines(row.why[:600])
-
-    @admin.display(description="Since")
-    def began(self, row: Outage) -> str:
-        return moment(row.since)
-
-    @admin.display(description="Next try")
-    def next_try(self, row: Outage) -> str:
-        return when(row.until, "left") if row.is_confirmed else "at once: one agent met it alone"
-
-    @admin.display(description="Runs that wait")
-    def waiting(self, row: Any) -> int:
-        return row.waits  # type: ignore[no-any-return]
-
-    @admin.display(description="Times in a row")
-    def times(self, row: Outage) -> int:
-        return row.failures
+    provider = column("Runner", lambda row: records.text(row.runner), ordering="runner")
+    problem = badge("Fault", "danger", lambda row: row.fault)
+    reason = column("Why", lambda row: records.lines(row.why[:600]))
+    began = column("Since", lambda row: moment(row.since))
+    next_try = column(
+        "Next try", lambda row: when(row.until, "left") if row.is_confirmed else "at once: one agent met it alone"
+    )
+    waiting = column("Runs that wait", lambda row: row.waits)
+    times = column("Times in a row", lambda row: row.failures)
 
 
 class Merging(ChoiceFilter):
@@ -581,53 +464,22 @@ class MergeAdmin(PoolRecords):
     def operations_on(self, row: WorktreeMerge) -> tuple[str, ...]:
         return self.operations if row.state == MergeState.WAITING and self.is_on() else ()
 
-    @admin.display(description="Branch", ordering="merge_id")
-    def branch(self, row: WorktreeMerge) -> str:
-        return records.text(row.worktree.branch)
-
-    @admin.display(description="Into")
-    def into(self, row: WorktreeMerge) -> str:
-        return records.text(row.target)
-
-    @display(description="State", label={MergeState.MERGED: "success", "conflict": "danger", "checks": "danger"})
-    def condition(self, row: WorktreeMerge) -> str:
-        return row.step or row.cause or row.state
-
-    @admin.display(description="Agent")
-    def who(self, row: WorktreeMerge) -> str:
-        return link("pool_agent", row.worktree.agent.agent_id, row.worktree.agent.pk)
-
-    @admin.display(description="Work")
-    def work(self, row: WorktreeMerge) -> str:
-        return link("pool_review", "What it changes", row.worktree.agent.pk)
-
-    @admin.display(description="Repository")
-    def repository_of(self, row: WorktreeMerge) -> str:
-        return records.text(row.worktree.origin)
-
-    @admin.display(description="Queued")
-    def queued(self, row: WorktreeMerge) -> str:
-        return moment(row.queued_at)
-
-    @admin.display(description="Queued by")
-    def author(self, row: WorktreeMerge) -> str:
-        return records.text(row.queued_by)
-
-    @admin.display(description="Ended")
-    def ended(self, row: WorktreeMerge) -> str:
-        return moment(row.ended_at)
-
-    @admin.display(description="Why")
-    def reason(self, row: WorktreeMerge) -> str:
-        return records.text(row.why) if row.why else NONE
-
-    @admin.display(description="Why")
-    def explained(self, row: WorktreeMerge) -> str:
-        return records.lines(row.why) if row.why else NONE
-
-    @admin.display(description="Conflicts")
-    def clashes(self, row: WorktreeMerge) -> str:
-        return _drawn("conflicts", conflicts=row.conflicts) if row.conflicts else NONE
+    branch = column("Branch", lambda row: records.text(row.worktree.branch), ordering="merge_id")
+    into = column("Into", lambda row: records.text(row.target))
+    condition = badge(
+        "State",
+        {MergeState.MERGED: "success", "conflict": "danger", "checks": "danger"},
+        lambda row: row.step or row.cause or row.state,
+    )
+    who = column("Agent", lambda row: link("pool_agent", row.worktree.agent.agent_id, row.worktree.agent.pk))
+    work = column("Work", lambda row: link("pool_review", "What it changes", row.worktree.agent.pk))
+    repository_of = column("Repository", lambda row: records.text(row.worktree.origin))
+    queued = column("Queued", lambda row: moment(row.queued_at))
+    author = column("Queued by", lambda row: records.text(row.queued_by))
+    ended = column("Ended", lambda row: moment(row.ended_at))
+    reason = column("Why", lambda row: records.text(row.why) if row.why else NONE)
+    explained = column("Why", lambda row: records.lines(row.why) if row.why else NONE)
+    clashes = column("Conflicts", lambda row: _drawn("conflicts", conflicts=row.conflicts) if row.conflicts else NONE)
 
 
 @admin.register(PoolWorktree)
@@ -637,7 +489,10 @@ class WorktreeAdmin(PoolRecords):
     list_display = ("branch_of", "who", "condition", "changes", "merges_into", "created", "merged")
     list_select_related = ("agent",)
     list_filter = ("state", ("agent__ended_at", admin.EmptyFieldListFilter), ("merged_at", admin.EmptyFieldListFilter))
-    operations = (*TREES, *REVIEWING)
+    operations = (
+        *("pool_worktree_queue", "pool_worktree_keep", "pool_worktree_discard"),
+        *("pool_send_comments", "pool_abandon_work"),
+    )
     search_fields = ("worktree_id__exact", "agent__agent_id__exact", "branch", "origin")
     ordering = ("-worktree_id",)
     sortable_by = ("branch_of",)
@@ -646,34 +501,23 @@ class WorktreeAdmin(PoolRecords):
         row = self.get_object(request, unquote(object_id))
         return redirect("admin:pool_review", row.agent.pk if row else "none")
 
-    @admin.display(description="Branch", ordering="worktree_id")
-    def branch_of(self, row: PoolWorktree) -> str:
-        return link("pool_review", row.branch, row.agent.pk)
-
-    @admin.display(description="Agent")
-    def who(self, row: PoolWorktree) -> str:
-        return link("pool_agent", f"{row.agent.agent_id}{', which ended' if row.agent.ended_at else ''}", row.agent.pk)
-
-    @display(description="State", label={WorktreeState.OPEN: "info", WorktreeState.KEPT: "success"})
-    def condition(self, row: PoolWorktree) -> str:
-        return row.state
+    branch_of = column("Branch", lambda row: link("pool_review", row.branch, row.agent.pk), ordering="worktree_id")
+    who = column(
+        "Agent",
+        lambda row: link(
+            "pool_agent", f"{row.agent.agent_id}{', which ended' if row.agent.ended_at else ''}", row.agent.pk
+        ),
+    )
+    condition = badge("State", {WorktreeState.OPEN: "info", WorktreeState.KEPT: "success"}, lambda row: row.state)
 
     @admin.display(description="Changes")
     def changes(self, row: PoolWorktree) -> str:
         files = f"{row.changed_files:,} file{'s' * (row.changed_files != 1)}"
         return f"{files}, +{row.added:,} −{row.removed:,}" if row.looked_at else NONE
 
-    @admin.display(description="Merges into")
-    def merges_into(self, row: PoolWorktree) -> str:
-        return records.text(row.origin)
-
-    @admin.display(description="Made")
-    def created(self, row: PoolWorktree) -> str:
-        return moment(row.created_at)
-
-    @admin.display(description="Merged")
-    def merged(self, row: PoolWorktree) -> str:
-        return moment(row.merged_at)
+    merges_into = column("Merges into", lambda row: records.text(row.origin))
+    created = column("Made", lambda row: moment(row.created_at))
+    merged = column("Merged", lambda row: moment(row.merged_at))
 
 
 def _drawn(template: str, **context: Any) -> SafeString:

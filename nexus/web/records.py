@@ -24,6 +24,7 @@ from django.utils.html import format_html, strip_tags
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
+from unfold.decorators import display
 from unfold.paginator import InfinitePaginator
 
 from nexus.core.access import is_viewer
@@ -177,6 +178,24 @@ def _ask(self: OperationAdmin, request: HttpRequest, rows: QuerySet[Any]) -> Htt
     chosen = [self.subject(row) for row in rows[: MOST_CHOSEN + 1]]
     query = {"do": request.POST["action"], "on": chosen, "next": request.get_full_path()}
     return redirect(f"{reverse('admin:act')}?{urlencode(query, doseq=True)}")
+
+
+def column(description: str, of: Callable[[Any], Any], *, ordering: str | None = None) -> Callable[[Any, Any], Any]:
+    """Return a column of a list, or a field of a record, with what `of` returns of a row."""
+
+    @admin.display(description=description, ordering=ordering)
+    def shown(self: Any, row: Any) -> Any:
+        return of(row)
+
+    return shown
+
+
+def badge(
+    description: str, tones: Mapping[str, str] | str, of: Callable[[Any], str | None]
+) -> Callable[[Any, Any], Any]:
+    """Return a column of labels; `tones` has each value's tone: success, info, warning or danger."""
+    decorate: Callable[..., Callable[[Any, Any], Any]] = display(label=tones)
+    return decorate(column(description, of))
 
 
 def text(value: Any) -> SafeString:

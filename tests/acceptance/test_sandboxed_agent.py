@@ -135,7 +135,7 @@ OPERATORS_OWN = [  # what would make an agent more than it is
     *(f"POST:{ISSUE}:{who}:agent_id" for who in ("nobody", "key")),
     *(f"GET:{path}:nobody:" for path in ("/admin/control/question/", "/metrics", "/api/v1/events", "/api/v1/stream")),
     *(f"POST:{path}:nobody:x" for path in ("/admin/act/", "/rpc", "/mcp")),
-    *("GET:/admin/questions/:key:", "GET:/agent/ann/stream:nobody:"),
+    *("GET:/admin/control/question/:key:", "GET:/agent/ann/stream:nobody:"),
 ]
 
 

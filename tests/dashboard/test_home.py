@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from django.contrib import admin
 from django.test import Client
-from django.urls import URLPattern
 
 from coordination.models import Event
 from coordination.toolset import run
