@@ -19,4 +19,7 @@ class Migration(migrations.Migration):
             model_name='question',
             index=models.Index(condition=models.Q(('ended_at__isnull', False), ('heard_at', None), ('pool_agent', None)), fields=['agent_id', 'ended_at'], name='pool_questions_unheard'),
         ),
+        migrations.AlterModelOptions(name='poolworktree', options={'verbose_name': 'worktree'}),
+        migrations.AlterModelOptions(name='turn', options={'verbose_name': 'run'}),
+        migrations.AlterModelOptions(name='worktreemerge', options={'verbose_name': 'merge'}),
     ]
