@@ -10,9 +10,10 @@ PAGES = (
         "coordination_agentlimits_changelist",
         title="Limits",
         icon="speed",
+        section="Rules",
         words={"limits_list": "the page Limits", "limits_update": "the page Limits"},
         about="What roles and agents may do, and how much.",
-        position=8,
+        position=3,
     ),
     Page(
         "settings",
@@ -23,6 +24,6 @@ PAGES = (
         "Hub",
         words={"settings_list": "the page Settings", "settings_update": "the page Settings"},
         about="Every setting, and where its value comes from.",
-        position=2,
+        position=1,
     ),
 )

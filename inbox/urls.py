@@ -14,7 +14,7 @@ PAGES = (
         "inbox",
         "Now",
         about="Every message, and where it stands.",
-        position=4,
+        position=3,
         by_workspace=True,
     ),
     Page("message", "mail/<str:message_id>/", views.message),

@@ -95,7 +95,7 @@ PAGES = (
         "menu_book",
         "Hub",
         about="Every operation, error, setting and command of this version.",
-        position=4,
+        position=7,
     ),
     Page("reference_page", "reference/<str:name>", show),
 )

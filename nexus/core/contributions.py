@@ -236,8 +236,9 @@ class Page:
     view: Callable[..., Any] | None = None
     title: str = ""
     icon: str = ""
-    section: str = "More"
+    section: str = "Work"
     position: int = 100  # in its section, lowest first
+    in_use: Callable[[], bool] = lambda: True  # else it has no entry in the sidebar; the help lists it
     words: Mapping[str, str] = field(default_factory=dict)  # what errors on pages call operations that are done here
     about: str = ""  # what it is for, in a line of the help; of every page in the sidebar
     takes_minutes: bool = False  # such as one that calls git

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nexus.core.contributions import Page
+from nexus.forges.models import Forge
 
 PAGES = (
     Page(
@@ -11,6 +12,7 @@ PAGES = (
         icon="merge",
         section="Hub",
         about="Repositories on GitHub and GitLab whose issues agents work on, and git remotes for their work.",
-        position=3,
+        position=5,
+        in_use=Forge.objects.exists,
     ),
 )

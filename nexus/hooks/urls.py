@@ -12,7 +12,7 @@ PAGES = (
         section="Hub",
         words={"allow_private": "“Allow private”"},
         about="Addresses that are called with events.",
-        position=1,
+        position=3,
     ),
     Page(
         "hooks_noticeaddress_changelist",
@@ -20,6 +20,6 @@ PAGES = (
         icon="notifications_active",
         section="Hub",
         about="Where you hear, away from this tab, that something needs you.",
-        position=2,
+        position=4,
     ),
 )

@@ -14,7 +14,7 @@ PAGES = (
         "auto_delete",
         "Hub",
         about="Delete what is over; empty the database.",
-        position=3,
+        position=6,
     ),
     Page("reset", "retention/reset/", views.reset),
 )

@@ -14,7 +14,7 @@ PAGES = (
         "account_tree",
         "Now",
         about="What a project has to decide, and its tasks.",
-        position=5,
+        position=4,
         by_workspace=True,
     ),
     Page(

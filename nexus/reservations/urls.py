@@ -9,6 +9,7 @@ PAGES = (
         "files_reservation_changelist",
         title="Reservations",
         icon="edit_document",
+        section="Work",
         words={
             "files_list": "the page Reservations",
             "files_who": "the page Reservations",

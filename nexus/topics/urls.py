@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from nexus.core.contributions import Page
 from nexus.topics import views
+from nexus.topics.models import Topic
 
 PAGES = (
     Page(
         "topics_topic_changelist",
         title="Topics",
         icon="forum",
+        section="Work",
         words={"topic_list": "the page Topics", "topic_create": "Add topic"},
         about="Rooms that agents follow, and who has read how far.",
         position=3,
+        in_use=Topic.objects.exists,
     ),
     Page("topic_message", "topics/+message/<id:message_id>/", views.message),
     Page("topic_message_delete", "topics/+message/<id:message_id>/delete/", views.delete_message),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django.http import HttpRequest
@@ -12,11 +13,12 @@ from nexus.core.apps import nexus_apps
 from nexus.core.contributions import Page
 
 
-def _entry(title: str, icon: str, view: str) -> dict[str, Any]:
-    return {"title": title, "icon": icon, "link": reverse_lazy(f"admin:{view}")}
+def _entry(title: str, icon: str, view: str, in_use: Callable[[], bool] = lambda: True) -> dict[str, Any]:
+    entry = {"title": title, "icon": icon, "link": reverse_lazy(f"admin:{view}")}
+    return {**entry, "permission": lambda request: in_use()}
 
 
-SECTIONS = ("Now", "More", "Records", "Hub")
+SECTIONS = ("Now", "Work", "Pool", "Rules", "Records", "Hub")  # all but the first fold
 RECORDS = (
     ("Workspaces", "folder_open", "coordination_workspace_changelist"),
     ("Sessions", "sensors", "coordination_session_changelist"),
@@ -43,13 +45,12 @@ def navigation(request: HttpRequest | None = None) -> list[dict[str, Any]]:
     sections["Now"].append(_entry("Home", "monitoring", "index"))
     sections["Records"] += [_entry(*record) for record in RECORDS]
     for page in listed_pages():
-        sections[page.section].append(_entry(page.title, page.icon, page.name))
+        sections[page.section].append(_entry(page.title, page.icon, page.name, page.in_use))
     operators = _entry("Operators", "badge", "auth_user_changelist")
-    sections["Hub"].insert(2, operators)
-    return [
-        {"title": title, "items": items, **({"collapsible": True} if title == "Records" else {})}
-        for title, items in sections.items()
-    ]
+    sections["Hub"].insert(1, operators)
+    now, *rest = sections.items()
+    folding = [{"title": title, "items": items, "collapsible": True} for title, items in rest]
+    return [{"title": "", "items": now[1]}, *folding]
 
 
 UNFOLD: dict[str, Any] = {

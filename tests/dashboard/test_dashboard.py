@@ -38,6 +38,7 @@ from tests.browser import scene
 from tests.conftest import streamed
 from tests.control.playing import say
 from tests.pages import LOCAL, Ids, do, queries
+from tests.topics.conftest import Client as Peer
 
 HARM = "</title><script>alert(1)</script> <b>x [x](javascript:alert(2)) \u202etxt"
 
@@ -159,9 +160,26 @@ def test_it_tells_in_the_browsers_tab_what_a_page_is_of(team: Ids, browser: Clie
 
 
 def test_the_navigation_begins_with_what_people_look_for_and_few_of_it() -> None:
-    now, *rest = navigation()
-    assert now["title"] == "Now" and len(now["items"]) <= 7
-    assert [section["title"] for section in rest] == ["More", "Records", "Hub"]
+    top, *groups = navigation()
+    assert [entry["title"] for entry in top["items"]] == [
+        *("Home", "Agents", "Handoffs", "Inbox", "Plan", "Review", "Timeline")
+    ]
+    assert [group["title"] for group in groups] == ["Work", "Pool", "Rules", "Records", "Hub"]
+    assert all(group["collapsible"] for group in groups)
+    titles = [entry["title"] for group in (top, *groups) for entry in group["items"]]
+    assert len(titles) == len(set(titles))
+
+
+def test_the_navigation_leaves_out_what_is_not_in_use(db: None, browser: Client, project: str) -> None:
+    def shown_in_it() -> set[str]:
+        entries = [entry for group in navigation() for entry in group["items"]]
+        return {entry["title"] for entry in entries if entry["permission"](None)}
+
+    rare = {"Topics", "Forges", "Machines", "Pool", "Runs", "Budgets"}
+    assert shown_in_it() & rare == set()
+    assert ">Topics<" in browser.get("/admin/help/").text
+    Peer().call("topic_create", name="cache")
+    assert shown_in_it() & rare == {"Topics"}
 
 
 def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
