@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from nexus.control import views
 from nexus.control.config import ControlSettings
-from nexus.control.models import HUB, Machine, PoolAgent
+from nexus.control.models import HUB, Machine
 from nexus.core.contributions import Page
 
 
 def has_pool() -> bool:
-    """Return whether the hub runs agents, or did."""
-    return ControlSettings.current().control or PoolAgent.objects.exists()
+    """Return whether the hub runs agents."""
+    return ControlSettings.current().control
 
 
 def has_machines() -> bool:
     """Return whether other machines run agents of the pool, or did."""
-    return Machine.objects.exclude(pk=HUB).exists()
+    return has_pool() and Machine.objects.exclude(pk=HUB).exists()
 
 
 PAGES = (
