@@ -334,7 +334,7 @@ class EventAdmin(InWorkspace):
 class AgentLimitsAdmin(OperationAdmin):
     intro = (
         "What is set for an agent goes over what is set for its role, and that over what holds for all: the settings "
-        "limit_…. 0 is no limit. Each change is in the event log."
+        "of that name. 0 is no limit. Each change is in the event log."
     )
     list_display = ("whose", "limits", "may_use", "may_not_use", "change")
     list_filter = ("scope",)
