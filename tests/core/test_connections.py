@@ -51,7 +51,7 @@ def test_a_process_has_one_name_and_its_kind(callers: list[Caller]) -> None:
 
 
 def test_a_person_at_the_dashboard_is_one_connection() -> None:
-    request: Any = SimpleNamespace(user=SimpleNamespace(get_username=lambda: "olga"))
+    request: Any = SimpleNamespace(user=SimpleNamespace(get_username=lambda: "olga", is_superuser=True))
     assert operator(request).connection == "operator:olga"
 
 
