@@ -179,7 +179,7 @@ def test_it_says_that_a_directory_is_gone(smith: PoolAgent, place: Path, browser
 def test_it_answers_404_where_there_is_no_worktree(smith: PoolAgent, at_hand: Path, browser: Browser) -> None:
     pool("pool_create_agent", agent_id="bare", cwd=str(at_hand), worktree=False)
     agent = PoolAgent.objects.get(agent_id="bare")
-    assert "Worktree" not in shown(browser.get(f"/admin/pool/{agent.pk}/"))
+    assert f"/admin/review/{agent.pk}/" not in shown(browser.get(f"/admin/pool/{agent.pk}/"))
     for key in (agent.pk, "pool_x"):
         assert browser.get(f"/admin/review/{key}/").status_code == 404
 
