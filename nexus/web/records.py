@@ -12,7 +12,6 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.contrib.admin.options import IncorrectLookupParameters
-from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -29,6 +28,7 @@ from unfold.paginator import InfinitePaginator
 
 from nexus.core.access import is_viewer
 from nexus.core.apps import actions
+from nexus.core.contributions import Action
 from nexus.core.operations.registry import TOOLSETS, Operation
 from nexus.web.exports import KINDS, as_file, table
 from nexus.web.forms import OperationForm, ParametersForm, searched
@@ -79,15 +79,16 @@ class OperationAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no ty
             return {}
         return {name: (_ask, name, actions()[name].label) for name in self.operations}
 
+    def actions_on(self, row: Any, user: Any) -> list[tuple[Action, str]]:
+        """Return the actions that a row's page has for a user, each with what its operation calls the row."""
+        admitted = () if is_viewer(user) else self.operations_on(row)
+        return [(actions()[name], self.subject(row)) for name in admitted]
+
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
         """Show a row below its actions."""
-        row = self.get_object(request, unquote(object_id))
-        admitted = () if row is None or is_viewer(request.user) else self.operations_on(row)
-        buttons = [actions()[name] for name in admitted]
-        about = {"row_actions": buttons, "subject": self.subject(row) if buttons else ""}
-        answer: HttpResponse = super().change_view(request, object_id, form_url, {**frame(request), **about})
+        answer: HttpResponse = super().change_view(request, object_id, form_url, frame(request))
         return answer
 
     def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:

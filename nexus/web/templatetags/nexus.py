@@ -51,6 +51,12 @@ def headings(*titles: str) -> SafeString:
     return format_html("<thead><tr>{}</tr></thead>", cells)
 
 
+@register.simple_tag
+def actions_on(record_admin: Any, row: Any, user: Any) -> Any:
+    """Return the actions of a row's page, see `OperationAdmin`."""
+    return record_admin.actions_on(row, user)
+
+
 @register.filter
 def plain(text: Any) -> str:
     """Make invisible control characters visible, so that a bidi override cannot rearrange the text beside it."""
