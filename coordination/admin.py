@@ -29,7 +29,7 @@ from nexus.core.operations.registry import Operation
 from nexus.web import records
 from nexus.web.forms import OFFERED, OperationForm
 from nexus.web.page import posted
-from nexus.web.records import OperationAdmin, code, link, moment
+from nexus.web.records import OperationAdmin, code, column, link, moment
 from nexus.web.templatetags.nexus import plain, readable
 
 
@@ -60,49 +60,25 @@ class WorkspaceAdmin(OperationAdmin):
     )
     readonly_fields = fields
 
-    @admin.display(description="Workspace", ordering="display_name")
-    def title(self, row: Workspace) -> str:
-        return records.text(str(row))
+    title = column("Workspace", lambda row: records.text(str(row)), ordering="display_name")
+    root = column("Directory", lambda row: records.text(row.root_realpath), ordering="root_realpath")
+    created = column("Created", lambda row: moment(row.created_at), ordering="created_at")
+    seen = column("Last seen", lambda row: moment(row.last_seen_at), ordering="last_seen_at")
+    open_mail = column("Mail", lambda row: link("mail", "Mail", workspace=row.pk))
+    open_events = column("Events", lambda row: link("events", "Events", workspace=row.pk))
+    open_graph = column("Graph", lambda row: link("graph", "Graph", workspace=row.pk))
+    open_plan = column("Plan", lambda row: link("plan", "Plan", workspace=row.pk))
 
-    @admin.display(description="Directory", ordering="root_realpath")
-    def root(self, row: Workspace) -> str:
-        return records.text(row.root_realpath)
-
-    @admin.display(description="Created", ordering="created_at")
-    def created(self, row: Workspace) -> str:
-        return moment(row.created_at)
-
-    @admin.display(description="Last seen", ordering="last_seen_at")
-    def seen(self, row: Workspace) -> str:
-        return moment(row.last_seen_at)
-
-    @admin.display(description="Mail")
-    def open_mail(self, row: Workspace) -> str:
-        return link("mail", "Mail", workspace=row.pk)
-
-    @admin.display(description="Events")
-    def open_events(self, row: Workspace) -> str:
-        return link("events", "Events", workspace=row.pk)
-
-    @admin.display(description="Graph")
-    def open_graph(self, row: Workspace) -> str:
-        return link("graph", "Graph", workspace=row.pk)
-
-    @admin.display(description="Plan")
-    def open_plan(self, row: Workspace) -> str:
-        return link("plan", "Plan", workspace=row.pk)
-
-    def sessions(self, row: Workspace) -> str:
-        return link("coordination_session_changelist", "Sessions here", workspace=row.pk)
-
-    def channels(self, row: Workspace) -> str:
-        return link("coordination_channel_changelist", "Channels here", workspace=row.pk)
-
-    def artifacts(self, row: Workspace) -> str:
-        return link("coordination_artifact_changelist", "Artifacts here", workspace=row.pk)
-
-    def handoffs(self, row: Workspace) -> str:
-        return link("board", "Handoffs here", workspace=row.pk)
+    sessions = column(
+        "Sessions", lambda row: link("coordination_session_changelist", "Sessions here", workspace=row.pk)
+    )
+    channels = column(
+        "Channels", lambda row: link("coordination_channel_changelist", "Channels here", workspace=row.pk)
+    )
+    artifacts = column(
+        "Artifacts", lambda row: link("coordination_artifact_changelist", "Artifacts here", workspace=row.pk)
+    )
+    handoffs = column("Handoffs", lambda row: link("board", "Handoffs here", workspace=row.pk))
 
 
 class WorkspaceFilter(admin.SimpleListFilter):
@@ -123,13 +99,10 @@ class InWorkspace(OperationAdmin):
     list_select_related: tuple[str, ...] = ("workspace",)
     list_filter: tuple[Any, ...] = (WorkspaceFilter,)
 
-    @admin.display(description="Workspace")
-    def workspace_link(self, row: Any) -> str:
-        return link("coordination_workspace_change", row.workspace, row.workspace_id)
-
-    @admin.display(description="Created", ordering="created_at")
-    def created(self, row: Any) -> str:
-        return moment(row.created_at)
+    workspace_link = column(
+        "Workspace", lambda row: link("coordination_workspace_change", row.workspace, row.workspace_id)
+    )
+    created = column("Created", lambda row: moment(row.created_at), ordering="created_at")
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         return lookup == "agent__agent_id__exact" or super().lookup_allowed(lookup, value, request)
@@ -144,29 +117,15 @@ class SessionAdmin(InWorkspace):
     fields = ("session_id", "who", "workspace_link", "status", "started", "heard", "closed", "about", "what")
     readonly_fields = fields
 
-    @admin.display(description="Agent")
-    def who(self, row: Session) -> str:
-        return link("agent", row.agent_id, row.agent_id)
-
-    @admin.display(description="Started", ordering="session_id")
-    def started(self, row: Session) -> str:
-        return moment(row.started_at)
-
-    @admin.display(description="Last heartbeat")
-    def heard(self, row: Session) -> str:
-        return moment(row.last_heartbeat_at)
-
-    @admin.display(description="Closed")
-    def closed(self, row: Session) -> str:
-        return moment(row.closed_at)
-
-    @admin.display(description="Metadata")
-    def about(self, row: Session) -> str:
-        return readable(row.metadata)
-
-    @admin.display(description="Events")
-    def what(self, row: Session) -> str:
-        return link("events", "Events of this agent here", agent=row.agent_id, workspace=row.workspace_id)
+    who = column("Agent", lambda row: link("agent", row.agent_id, row.agent_id))
+    started = column("Started", lambda row: moment(row.started_at), ordering="session_id")
+    heard = column("Last heartbeat", lambda row: moment(row.last_heartbeat_at))
+    closed = column("Closed", lambda row: moment(row.closed_at))
+    about = column("Metadata", lambda row: readable(row.metadata))
+    what = column(
+        "Events",
+        lambda row: link("events", "Events of this agent here", agent=row.agent_id, workspace=row.workspace_id),
+    )
 
 
 @admin.register(Channel)
@@ -177,13 +136,8 @@ class ChannelAdmin(InWorkspace):
     fields = ("channel_id", "title", "workspace_link", "created", "open_mail")
     readonly_fields = fields
 
-    @admin.display(description="Channel")
-    def title(self, row: Channel) -> str:
-        return records.text(row.name)
-
-    @admin.display(description="Mail")
-    def open_mail(self, row: Channel) -> str:
-        return link("mail", "Mail in it", workspace=row.workspace_id, channel=row.pk)
+    title = column("Channel", lambda row: records.text(row.name))
+    open_mail = column("Mail", lambda row: link("mail", "Mail in it", workspace=row.workspace_id, channel=row.pk))
 
 
 @admin.register(Artifact)
@@ -227,13 +181,8 @@ class ArtifactAdmin(InWorkspace):
         response.headers["X-Content-Type-Options"] = "nosniff"
         return response
 
-    @admin.display(description="Artifact")
-    def title(self, row: Artifact) -> str:
-        return records.text(str(row))
-
-    @admin.display(description="Metadata")
-    def about(self, row: Artifact) -> str:
-        return readable(row.metadata)
+    title = column("Artifact", lambda row: records.text(str(row)))
+    about = column("Metadata", lambda row: readable(row.metadata))
 
     @admin.display(description="Where")
     def where(self, row: Artifact) -> str:
@@ -249,9 +198,7 @@ class ArtifactAdmin(InWorkspace):
             return records.body(row.content)
         return code(json.loads(row.content) if row.artifact_type == "json" else row.content)
 
-    @admin.display(description="Cited in")
-    def cited(self, row: Artifact) -> str:
-        return link("find", "Search for it", q=row.pk)
+    cited = column("Cited in", lambda row: link("find", "Search for it", q=row.pk))
 
 
 class StreamFilter(admin.SimpleListFilter):
@@ -297,37 +244,14 @@ class EventAdmin(InWorkspace):
             line.event.parts = line.parts  # type: ignore[attr-defined]  # for the cell
         return rows
 
-    @admin.display(description="What happened")
-    def sentence(self, row: Event) -> str:
-        return render_to_string("coordination/sentence.html", {"parts": row.parts})  # type: ignore[attr-defined]
-
-    @admin.display(description="Event", ordering="event_id")
-    def number(self, row: Event) -> str:
-        return link("event", row.event_id, str(row.event_id))
-
-    @admin.display(description="Type")
-    def kind(self, row: Event) -> str:
-        return records.text(row.type)
-
-    @admin.display(description="Actor")
-    def who(self, row: Event) -> str:
-        return link("agent", row.actor_agent_id, row.actor_agent_id or "")
-
-    @admin.display(description="When")
-    def created_plain(self, row: Event) -> str:
-        return moment(row.created_at)
-
-    @admin.display(description="For")
-    def audience(self, row: Event) -> str:
-        return audience(row.target) if row.visibility else "–"
-
-    @admin.display(description="Handoff")
-    def handoff(self, row: Event) -> str:
-        return link("handoff", row.handoff_id, row.handoff_id or "")
-
-    @admin.display(description="Payload")
-    def content(self, row: Event) -> str:
-        return readable(row.payload)
+    sentence = column("What happened", lambda row: render_to_string("coordination/sentence.html", {"parts": row.parts}))
+    number = column("Event", lambda row: link("event", row.event_id, str(row.event_id)), ordering="event_id")
+    kind = column("Type", lambda row: records.text(row.type))
+    who = column("Actor", lambda row: link("agent", row.actor_agent_id, row.actor_agent_id or ""))
+    created_plain = column("When", lambda row: moment(row.created_at))
+    audience = column("For", lambda row: audience(row.target) if row.visibility else "–")
+    handoff = column("Handoff", lambda row: link("handoff", row.handoff_id, row.handoff_id or ""))
+    content = column("Payload", lambda row: readable(row.payload))
 
 
 @admin.register(AgentLimits)
@@ -355,9 +279,7 @@ class AgentLimitsAdmin(OperationAdmin):
         initial = {"role": role, **limits_of(LimitScope.ROLE, role)}
         return RoleLimitsForm(posted(request), initial=initial, known=list(roles()))
 
-    @admin.display(description="Of")
-    def whose(self, row: AgentLimits) -> str:
-        return records.text(f"{row.scope} {row.name}")
+    whose = column("Of", lambda row: records.text(f"{row.scope} {row.name}"))
 
     @admin.display(description="Limits")
     def limits(self, row: AgentLimits) -> str:
@@ -365,17 +287,9 @@ class AgentLimitsAdmin(OperationAdmin):
             ", ".join(f"{TITLES.get(name, name)}: {value or 'no limit'}" for name, value in row.values.items()) or "–"
         )
 
-    @admin.display(description="May use")
-    def may_use(self, row: AgentLimits) -> str:
-        return plain(", ".join(row.allowed or ())) or "–"
-
-    @admin.display(description="May not use")
-    def may_not_use(self, row: AgentLimits) -> str:
-        return plain(", ".join(row.refused or ())) or "–"
-
-    @admin.display(description="Changed")
-    def updated(self, row: AgentLimits) -> str:
-        return moment(row.updated_at)
+    may_use = column("May use", lambda row: plain(", ".join(row.allowed or ())) or "–")
+    may_not_use = column("May not use", lambda row: plain(", ".join(row.refused or ())) or "–")
+    updated = column("Changed", lambda row: moment(row.updated_at))
 
     @admin.display(description="Change")
     def change(self, row: AgentLimits) -> str:

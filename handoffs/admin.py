@@ -12,7 +12,7 @@ from handoffs.attention import VERBS, possible
 from handoffs.models import Handoff
 from handoffs.selectors import state_at
 from nexus.core.clock import now
-from nexus.web.records import link, moment
+from nexus.web.records import column, link, moment
 from nexus.web.templatetags.nexus import readable
 
 
@@ -38,38 +38,12 @@ class HandoffAdmin(InWorkspace):
     def operations_on(self, row: Handoff) -> list[str]:
         return [action.operation for action in possible(state_at(row, now()))]
 
-    @admin.display(description="Work", ordering="created_event_id")
-    def work(self, row: Handoff) -> str:
-        return link("handoff", row.title, row.pk)
-
-    @admin.display(description="Handoff")
-    def number(self, row: Handoff) -> str:
-        return link("handoff", row.pk, row.pk)
-
-    @admin.display(description="From")
-    def sender(self, row: Handoff) -> str:
-        return link("agent", row.from_agent_id, row.from_agent_id)
-
-    @admin.display(description="For")
-    def audience(self, row: Handoff) -> str:
-        return audience(row.target)
-
-    @admin.display(description="Claimed by")
-    def holder(self, row: Handoff) -> str:
-        return link("agent", row.claimed_by, row.claimed_by or "")
-
-    @admin.display(description="Lease until")
-    def leased(self, row: Handoff) -> str:
-        return moment(row.lease_expires_at)
-
-    @admin.display(description="Payload")
-    def content(self, row: Handoff) -> str:
-        return readable(row.payload)
-
-    @admin.display(description="Result")
-    def outcome(self, row: Handoff) -> str:
-        return readable(row.result)
-
-    @admin.display(description="Changed")
-    def changed(self, row: Handoff) -> str:
-        return moment(row.updated_at)
+    work = column("Work", lambda row: link("handoff", row.title, row.pk), ordering="created_event_id")
+    number = column("Handoff", lambda row: link("handoff", row.pk, row.pk))
+    sender = column("From", lambda row: link("agent", row.from_agent_id, row.from_agent_id))
+    audience = column("For", lambda row: audience(row.target))
+    holder = column("Claimed by", lambda row: link("agent", row.claimed_by, row.claimed_by or ""))
+    leased = column("Lease until", lambda row: moment(row.lease_expires_at))
+    content = column("Payload", lambda row: readable(row.payload))
+    outcome = column("Result", lambda row: readable(row.result))
+    changed = column("Changed", lambda row: moment(row.updated_at))

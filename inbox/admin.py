@@ -12,7 +12,7 @@ from coordination.admin import InWorkspace, audience
 from inbox.models import Delivery, DeliveryStatus, Message
 from nexus.web import records
 from nexus.web.forms import searched
-from nexus.web.records import OperationAdmin, link, moment
+from nexus.web.records import OperationAdmin, column, link, moment
 
 
 @admin.register(Message)
@@ -40,45 +40,16 @@ class MessageAdmin(InWorkspace):
     )
     readonly_fields = fields
 
-    @admin.display(description="Subject", ordering="message_id")
-    def title(self, row: Message) -> str:
-        return link("mail", row.subject, m=row.pk)
-
-    @admin.display(description="From")
-    def sender(self, row: Message) -> str:
-        return link("agent", row.from_agent_id, row.from_agent_id)
-
-    @admin.display(description="To")
-    def audience(self, row: Message) -> str:
-        return audience(row.target)
-
-    @admin.display(description="Channel")
-    def channel_link(self, row: Message) -> str:
-        return link("coordination_channel_change", row.channel, row.channel_id or "")
-
-    @admin.display(description="Recipients")
-    def recipients(self, row: Message) -> int:
-        return row.recipients_count
-
-    @admin.display(description="Answers")
-    def answers(self, row: Message) -> str:
-        return link("inbox_message_change", row.parent, row.parent_id or "")
-
-    @admin.display(description="Sent")
-    def sent(self, row: Message) -> str:
-        return moment(row.created_at)
-
-    @admin.display(description="Body")
-    def letter(self, row: Message) -> str:
-        return records.body(row.body)
-
-    @admin.display(description="Mail")
-    def open_mail(self, row: Message) -> str:
-        return link("mail", "Open it as mail", m=row.pk)
-
-    @admin.display(description="Deliveries")
-    def deliveries(self, row: Message) -> str:
-        return link("inbox_delivery_changelist", "Its deliveries", q=row.pk)
+    title = column("Subject", lambda row: link("mail", row.subject, m=row.pk), ordering="message_id")
+    sender = column("From", lambda row: link("agent", row.from_agent_id, row.from_agent_id))
+    audience = column("To", lambda row: audience(row.target))
+    channel_link = column("Channel", lambda row: link("coordination_channel_change", row.channel, row.channel_id or ""))
+    recipients = column("Recipients", lambda row: row.recipients_count)
+    answers = column("Answers", lambda row: link("inbox_message_change", row.parent, row.parent_id or ""))
+    sent = column("Sent", lambda row: moment(row.created_at))
+    letter = column("Body", lambda row: records.body(row.body))
+    open_mail = column("Mail", lambda row: link("mail", "Open it as mail", m=row.pk))
+    deliveries = column("Deliveries", lambda row: link("inbox_delivery_changelist", "Its deliveries", q=row.pk))
 
 
 @admin.register(Delivery)
@@ -106,26 +77,9 @@ class DeliveryAdmin(OperationAdmin):
         column = "message" if Message.objects.filter(pk=term).exists() else "recipient"
         return queryset.filter(**{column: term}), False
 
-    @admin.display(description="Message", ordering="delivery_id")
-    def letter(self, row: Delivery) -> str:
-        return link("mail", row.message.subject, m=row.message_id)
-
-    @admin.display(description="Recipient")
-    def who(self, row: Delivery) -> str:
-        return link("agent", row.recipient_id, row.recipient_id)
-
-    @admin.display(description="Last handed out")
-    def handed(self, row: Delivery) -> str:
-        return moment(row.delivered_at)
-
-    @admin.display(description="Lease until")
-    def leased(self, row: Delivery) -> str:
-        return moment(row.lease_expires_at)
-
-    @admin.display(description="Read")
-    def read(self, row: Delivery) -> str:
-        return moment(row.read_at)
-
-    @admin.display(description="Created")
-    def created(self, row: Delivery) -> str:
-        return moment(row.created_at)
+    letter = column("Message", lambda row: link("mail", row.message.subject, m=row.message_id), ordering="delivery_id")
+    who = column("Recipient", lambda row: link("agent", row.recipient_id, row.recipient_id))
+    handed = column("Last handed out", lambda row: moment(row.delivered_at))
+    leased = column("Lease until", lambda row: moment(row.lease_expires_at))
+    read = column("Read", lambda row: moment(row.read_at))
+    created = column("Created", lambda row: moment(row.created_at))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.utils.safestring import SafeString
 
 from coordination.admin import InWorkspace, audience
 from nexus.forges.models import Forge, ForgeKind
 from nexus.web import records
-from nexus.web.records import moment
+from nexus.web.records import column, moment
 
 
 @admin.register(Forge)
@@ -35,42 +34,15 @@ class ForgeAdmin(InWorkspace):
     )
     readonly_fields = fields
 
-    @admin.display(description="Repository", ordering="repository")
-    def name(self, row: Forge) -> SafeString:
-        return records.text(row.repository)
-
-    @admin.display(description="Address of the API")
-    def api(self, row: Forge) -> SafeString:
-        return records.text(row.url)
-
-    @admin.display(description="Label")
-    def label_of(self, row: Forge) -> SafeString:
-        return records.text(row.label)
-
-    @admin.display(description="Assigned to")
-    def account(self, row: Forge) -> SafeString:
-        return records.text(row.assignee)
-
-    @admin.display(description="Branch")
-    def branch(self, row: Forge) -> SafeString:
-        return records.text(row.base)
-
-    @admin.display(description="Handoffs are for")
-    def for_whom(self, row: Forge) -> SafeString:
-        return audience(row.target)
-
-    @admin.display(description="Webhook")
-    def webhook_path(self, row: Forge) -> str:
-        return "–" if row.kind == ForgeKind.GIT else f"/api/v1/forges/{row.pk}/webhook"
-
-    @admin.display(description="Last look")
-    def looked(self, row: Forge) -> str:
-        return moment(row.polled_at)
-
-    @admin.display(description="Last error")
-    def problem(self, row: Forge) -> SafeString:
-        return records.text(row.last_error)
-
-    @admin.display(description="Next attempt")
-    def next_try(self, row: Forge) -> str:
-        return moment(row.next_attempt_at)
+    name = column("Repository", lambda row: records.text(row.repository), ordering="repository")
+    api = column("Address of the API", lambda row: records.text(row.url))
+    label_of = column("Label", lambda row: records.text(row.label))
+    account = column("Assigned to", lambda row: records.text(row.assignee))
+    branch = column("Branch", lambda row: records.text(row.base))
+    for_whom = column("Handoffs are for", lambda row: audience(row.target))
+    webhook_path = column(
+        "Webhook", lambda row: "–" if row.kind == ForgeKind.GIT else f"/api/v1/forges/{row.pk}/webhook"
+    )
+    looked = column("Last look", lambda row: moment(row.polled_at))
+    problem = column("Last error", lambda row: records.text(row.last_error))
+    next_try = column("Next attempt", lambda row: moment(row.next_attempt_at))

@@ -6,13 +6,12 @@ from functools import partial
 
 from django import forms
 from django.contrib import admin
-from django.utils.safestring import SafeString
 
 from coordination.admin import InWorkspace
 from nexus.core.apps import kinds_of_needs
 from nexus.hooks.models import NoticeAddress, Webhook
 from nexus.web import records
-from nexus.web.records import link, moment
+from nexus.web.records import column, link, moment
 from nexus.web.templatetags.nexus import plain
 
 
@@ -25,13 +24,8 @@ class Outward(InWorkspace):
     def workspace_link(self, row: Webhook | NoticeAddress) -> str:
         return super().workspace_link(row) if row.workspace_id else "all"
 
-    @admin.display(description="Last error")
-    def problem(self, row: Webhook | NoticeAddress) -> str:
-        return records.text(row.last_error)
-
-    @admin.display(description="Next attempt")
-    def next_try(self, row: Webhook | NoticeAddress) -> str:
-        return moment(row.next_attempt_at)
+    problem = column("Last error", lambda row: records.text(row.last_error))
+    next_try = column("Next attempt", lambda row: moment(row.next_attempt_at))
 
 
 @admin.register(Webhook)
@@ -59,25 +53,13 @@ class WebhookAdmin(Outward):
     def operations_on(self, row: Webhook) -> tuple[str, ...]:
         return self.operations if row.last_error else ("webhook_remove",)
 
-    @admin.display(description="Address", ordering="url")
-    def address(self, row: Webhook) -> SafeString:
-        return records.text(row.url)
-
-    @admin.display(description="Address")
-    def whole_address(self, row: Webhook) -> str:
-        return plain(row.url)
-
-    @admin.display(description="Mail and handoffs of")
-    def agent(self, row: Webhook) -> str:
-        return link("agent", row.agent_id, row.agent_id) if row.agent_id else "everyone"
-
-    @admin.display(description="Event types")
-    def types_of(self, row: Webhook) -> str:
-        return records.text(", ".join(row.types)) if row.types else "all"
-
-    @admin.display(description="Last delivery")
-    def delivered(self, row: Webhook) -> str:
-        return moment(row.last_delivered_at)
+    address = column("Address", lambda row: records.text(row.url), ordering="url")
+    whole_address = column("Address", lambda row: plain(row.url))
+    agent = column(
+        "Mail and handoffs of", lambda row: link("agent", row.agent_id, row.agent_id) if row.agent_id else "everyone"
+    )
+    types_of = column("Event types", lambda row: records.text(", ".join(row.types)) if row.types else "all")
+    delivered = column("Last delivery", lambda row: moment(row.last_delivered_at))
 
 
 @admin.register(NoticeAddress)
@@ -104,13 +86,8 @@ class NoticeAddressAdmin(Outward):
     )
     readonly_fields = fields
 
-    @admin.display(description="Service", ordering="name")
-    def service(self, row: NoticeAddress) -> SafeString:
-        return records.text(row.name)
-
-    @admin.display(description="Kinds of needs")
-    def kinds_of(self, row: NoticeAddress) -> str:
-        return records.text(", ".join(row.kinds)) if row.kinds else "every kind"
+    service = column("Service", lambda row: records.text(row.name), ordering="name")
+    kinds_of = column("Kinds of needs", lambda row: records.text(", ".join(row.kinds)) if row.kinds else "every kind")
 
     @admin.display(description="Quiet hours")
     def quiet(self, row: NoticeAddress) -> str:
@@ -118,6 +95,4 @@ class NoticeAddressAdmin(Outward):
             return "–"
         return records.text(f"{row.quiet_from:%H:%M}–{row.quiet_until:%H:%M} {row.timezone or ''}")
 
-    @admin.display(description="Last sent")
-    def sent(self, row: NoticeAddress) -> str:
-        return moment(row.last_sent_at)
+    sent = column("Last sent", lambda row: moment(row.last_sent_at))

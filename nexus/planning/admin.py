@@ -13,7 +13,7 @@ from nexus.planning import monitoring
 from nexus.planning.models import Cycle, Task, TaskStatus
 from nexus.web import records
 from nexus.web.forms import searched
-from nexus.web.records import link, moment
+from nexus.web.records import column, link, moment
 
 
 @admin.register(Task)
@@ -39,31 +39,20 @@ class TaskAdmin(InWorkspace):
         """Return its claim: what somebody began anew since is left alone."""
         return f"{row.pk}.{row.claim_epoch}"
 
-    @admin.display(description="Task")
-    def title_text(self, row: Task) -> str:
-        return records.text(row.title)
-
-    @admin.display(description="Context")
-    def about(self, row: Task) -> str:
-        return records.body(row.context)
-
-    @admin.display(description="After")
-    def after(self, row: Task) -> str:
-        return ", ".join(f"task {number}" for number in row.deps) or "–"
-
-    @admin.display(description="Page")
-    def open_task(self, row: Task) -> str:
-        return link("task", "The task among the others", row.pk)
+    title_text = column("Task", lambda row: records.text(row.title))
+    about = column("Context", lambda row: records.body(row.context))
+    after = column("After", lambda row: ", ".join(f"task {number}" for number in row.deps) or "–")
+    open_task = column("Page", lambda row: link("task", "The task among the others", row.pk))
 
 
 @admin.register(Cycle)
 class CycleAdmin(InWorkspace):
     list_display_links = None  # its page tells it all
-    list_display = ("ended", "subject", "workspace_link", "on", "task_count")
+    list_display = ("ended", "plan", "workspace_link", "on", "task_count")
     search_fields = ("words",)
     ordering = ("-completed_at", "-pk")
     sortable_by = ()
-    fields = ("ended", "subject", "workspace_link", "on", "task_count")
+    fields = ("ended", "plan", "workspace_link", "on", "task_count")
     readonly_fields = fields
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Cycle]:
@@ -78,10 +67,5 @@ class CycleAdmin(InWorkspace):
         ended = monitoring.moment_of(row.completed_at)
         return records.text(row.completed_at or "at no time") if ended is None else moment(ended)
 
-    @admin.display(description="Plan")
-    def subject(self, row: Cycle) -> str:
-        return link("plan_cycle", row.topic or "no plan", str(row.pk))
-
-    @admin.display(description="Branch")
-    def on(self, row: Cycle) -> str:
-        return records.text(row.branch)
+    plan = column("Plan", lambda row: link("plan_cycle", row.topic or "no plan", str(row.pk)))
+    on = column("Branch", lambda row: records.text(row.branch))

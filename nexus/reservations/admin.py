@@ -17,7 +17,7 @@ from nexus.core.clock import now
 from nexus.reservations import selectors
 from nexus.reservations.models import Reservation
 from nexus.web import records
-from nexus.web.records import link, moment
+from nexus.web.records import column, link, moment
 from nexus.web.templatetags.nexus import plain
 
 
@@ -73,13 +73,8 @@ class ReservationAdmin(InWorkspace):
         admitted = {"files_end": _is_held(row), "files_dismiss_refusals": refused}
         return [name for name, admits in admitted.items() if admits]
 
-    @admin.display(description="Files")
-    def files(self, row: Reservation) -> SafeString:
-        return records.text(row.pattern)
-
-    @admin.display(description="Agent")
-    def agent(self, row: Reservation) -> str:
-        return link("agent", row.agent_id, row.agent_id)
+    files = column("Files", lambda row: records.text(row.pattern))
+    agent = column("Agent", lambda row: link("agent", row.agent_id, row.agent_id))
 
     @admin.display(description="How")
     def how(self, row: Reservation) -> str:
@@ -94,13 +89,8 @@ class ReservationAdmin(InWorkspace):
         parts += [f"task {row.task_id}"] if row.task_id else []
         return format_html("<div>{}</div>", format_html_join("", "<div>{}</div>", ((part,) for part in parts)) or "–")
 
-    @admin.display(description="Reason")
-    def reason_given(self, row: Reservation) -> str:
-        return plain(row.reason) or "–"
-
-    @admin.display(description="Handoff")
-    def handoff(self, row: Reservation) -> str:
-        return link("handoff", row.handoff_title or row.handoff_id, row.handoff_id or "")  # type: ignore[attr-defined]
+    reason_given = column("Reason", lambda row: plain(row.reason) or "–")
+    handoff = column("Handoff", lambda row: link("handoff", row.handoff_title or row.handoff_id, row.handoff_id or ""))
 
     @admin.display(description="Lease, or end")
     def until(self, row: Reservation) -> SafeString:
@@ -108,13 +98,8 @@ class ReservationAdmin(InWorkspace):
             return format_html("<div>{} {}</div>", row.get_outcome_display(), moment(row.released_at))
         return format_html("<div>until {}</div>", moment(row.expires_at))
 
-    @admin.display(description="Asked for by")
-    def asked_for(self, row: Reservation) -> SafeString | str:
-        return _agents(row.asked_by)
-
-    @admin.display(description="Waits for it now")
-    def waiting_now(self, row: Reservation) -> SafeString | str:
-        return _agents(row.waiting)
+    asked_for = column("Asked for by", lambda row: _agents(row.asked_by))
+    waiting_now = column("Waits for it now", lambda row: _agents(row.waiting))
 
     @admin.display(description="Refused for it, or made")
     def refusals(self, row: Reservation) -> SafeString | str:

@@ -15,7 +15,7 @@ from nexus.core.clock import now
 from nexus.core.operations.registry import Operation
 from nexus.topics.models import Topic
 from nexus.web.forms import OperationForm, searched
-from nexus.web.records import OperationAdmin, link, moment
+from nexus.web.records import OperationAdmin, column, link, moment
 from nexus.web.templatetags.nexus import plain, readable
 
 FOUND = 50  # messages
@@ -62,34 +62,11 @@ class TopicAdmin(OperationAdmin):
     def added(self, request: HttpRequest, data: dict[str, Any]) -> HttpResponse:
         return redirect("admin:topic", data["topic_id"])
 
-    @admin.display(description="Topic")
-    def title(self, row: Topic) -> str:
-        return link("topic", row.name, row.pk)
-
-    @admin.display(description="Messages")
-    def count(self, row: Topic) -> int:
-        return row.last_seq
-
-    @admin.display(description="Last activity")
-    def activity(self, row: Topic) -> str:
-        return moment(row.last_message_at or row.created_at)
-
-    @admin.display(description="Peers and their unread")
-    def readers(self, row: Topic) -> str:
-        return render_to_string("topics/readers.html", {"row": row})
-
-    @admin.display(description="Opened")
-    def created(self, row: Topic) -> str:
-        return moment(row.created_at)
-
-    @admin.display(description="Closed")
-    def closed(self, row: Topic) -> str:
-        return moment(row.closed_at)
-
-    @admin.display(description="Why")
-    def why(self, row: Topic) -> str:
-        return plain(row.close_reason) or "–"
-
-    @admin.display(description="Metadata")
-    def about(self, row: Topic) -> str:
-        return readable(row.metadata)
+    title = column("Topic", lambda row: link("topic", row.name, row.pk))
+    count = column("Messages", lambda row: row.last_seq)
+    activity = column("Last activity", lambda row: moment(row.last_message_at or row.created_at))
+    readers = column("Peers and their unread", lambda row: render_to_string("topics/readers.html", {"row": row}))
+    created = column("Opened", lambda row: moment(row.created_at))
+    closed = column("Closed", lambda row: moment(row.closed_at))
+    why = column("Why", lambda row: plain(row.close_reason) or "–")
+    about = column("Metadata", lambda row: readable(row.metadata))
