@@ -126,9 +126,7 @@ class HandoffCreate(Params):
     ]
     visibility: Annotated[
         Literal["private", "eligible", "public"],
-        Field(
-            description="Who may see it. public: all agents of the workspace; else only those that the target admits."
-        ),
+        Field(description='As a rule "public": all agents of the workspace see it; else only whom the target admits.'),
     ]
     payload: Annotated[Any, ShownAs(TEXT), Field(description="The work: a string, or any JSON kept as its text.")] = (
         None

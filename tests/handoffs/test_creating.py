@@ -99,6 +99,11 @@ def test_it_leaves_nothing_of_a_handoff_to_an_unregistered_agent(refused: Call, 
     assert [model.objects.count() for model in (Handoff, Message, Event, Workspace)] == [0, 0, 0, 0]
 
 
+def test_whoever_leaves_visibility_out_learns_the_usual_value(refused: Call, asked: dict[str, Any]) -> None:
+    error = refused("handoff_create", **{name: value for name, value in asked.items() if name != "visibility"})
+    assert error["message"].startswith('visibility is required. As a rule "public"')
+
+
 @pytest.mark.parametrize(
     ("changes", "code"),
     [

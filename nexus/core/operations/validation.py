@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, NoReturn, Union, get_args, get_origin
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -154,8 +154,9 @@ def _explained(operation: Operation[Any], detail: ErrorDetails) -> tuple[int, Ne
     said = PROBLEMS.get("missing" if given is None else detail["type"], "is not valid")
     # Of several types one that does not fit says less than what is wrong with the one that was meant.
     another = info is not None and _is_choice(info.annotation) and len(detail["loc"]) == 2
+    text = f"{_parameter_path(name, detail['loc'], info)} {said.format_map(detail.get('ctx', {}))}."
+    if detail["type"] == "missing" and info and info.description and get_origin(info.annotation) is Literal:
+        text += f" {info.description}"  # which of its values is the usual one
     return declared.rank + (another and detail["type"].endswith("_type")), NexusError(
-        declared.absent if absent else declared.malformed,
-        f"{_parameter_path(name, detail['loc'], info)} {said.format_map(detail.get('ctx', {}))}.",
-        {"field": name},
+        declared.absent if absent else declared.malformed, text, {"field": name}
     )
