@@ -99,11 +99,13 @@ def _others(choice: Choice) -> list[Data]:
     ]
 
 
-def caller_of_process(key: str | None, *, transport: str, connection: str, cwd: str | None = None) -> Caller:
-    """Return the caller, bound to the agent of the key if there is one. Reads the store. Raises CONFIG_ERROR for an
-    invalid key."""
+def caller_of_process(
+    key: str | None, *, named: str | None, transport: str, connection: str, cwd: str | None = None
+) -> Caller:
+    """Return the caller, bound to the agent of the key if there is one, else the agent that is `named`. Reads the
+    store. Raises CONFIG_ERROR for an invalid key."""
     if key is None:
-        return Caller(transport, connection=connection, cwd=cwd)
+        return Caller(transport, connection=connection, named=named or None, cwd=cwd)
     credential = domain().credential_of_key(key)
     agent_id = domain().agent_of_credential(credential)
     if agent_id is None:

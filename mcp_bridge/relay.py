@@ -26,7 +26,7 @@ from nexus.core.files import network_kind, own_user
 from nexus.core.time_limit import OutOfTime
 
 PROTOCOL = 1  # of relay and hub; a relay with another one serves itself
-STANDALONE, API_KEY = "NEXUS_STANDALONE", "NEXUS_API_KEY"
+STANDALONE, API_KEY, AGENT = "NEXUS_STANDALONE", "NEXUS_API_KEY", "NEXUS_AGENT_ID"
 DIRECTORY, SOCKET = "run", "mcp.sock"  # in the home
 LONGEST_ADDRESS = 100  # bytes of a socket's path; systems allow 103 to 107
 CONTROL = b'{"nexus":'  # starts the hub's own lines; messages of MCP start differently
@@ -133,6 +133,7 @@ def hello_of(resolved: Resolved, apps: list[str]) -> dict[str, Any]:
         "place": resolved.settings.location,
         "settings": {name: written(getattr(resolved.settings, name)) for name in given if name in TABLE},
         "key": os.environ.get(API_KEY),
+        "agent": os.environ.get(AGENT),
     }
 
 

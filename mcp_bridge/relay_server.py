@@ -97,6 +97,7 @@ class Hello(BaseModel):
     place: str
     settings: dict[str, str]
     key: str | None
+    agent: str | None = None  # an earlier relay does not say it
     state: ConnectionState = ConnectionState()
     command: list[str] = []  # what a hook asks, instead of serving a client
 
@@ -287,7 +288,13 @@ def _introduce(hello: Hello, peer: int | None) -> Process:
     """Return the process of a relay. Reads the store. Raises Elsewhere, CONFIG_ERROR as the process itself would, and
     ValueError for a state that no hub wrote."""
     _check_same(hello, peer)
-    caller = caller_of_process(hello.key, transport="relay", connection=hello.connection("stdio"), cwd=hello.cwd)
+    caller = caller_of_process(
+        hello.key,
+        named=hello.agent,
+        transport="relay",
+        connection=hello.connection("stdio"),
+        cwd=hello.cwd,
+    )
     choice = choices.from_process(caller.agent_id, hello.settings.get("toolsets"))
     restore_states(hello.connection("stdio"), hello.state.apps)
     line = holder_of(hello.key) if hello.key else hello.connection("stdio")

@@ -202,7 +202,9 @@ def build_server(
     async def list_tools(ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         chosen = choices.of(ctx)
         more = [tool(enabling(chosen, lambda toolset: None))] if offered(chosen) else []
-        return ListToolsResult(tools=[*tools(chosen, bound=caller_of(ctx).agent_id is not None), *more])
+        caller = caller_of(ctx)
+        bound = (caller.agent_id or caller.named) is not None
+        return ListToolsResult(tools=[*tools(chosen, bound=bound), *more])
 
     async def list_resources(ctx: Context, params: PaginatedRequestParams | None) -> ListResourcesResult:
         return ListResourcesResult(resources=features.resources(choices.of(ctx)))

@@ -199,6 +199,9 @@ def test_the_key_and_the_toolsets_of_a_process_are_its_connections_alone(home: P
         assert "topics" in other.call("topic_list", {})
         assert ann.call("topic_list", {})["error"]["code"] == "NOT_FOUND"
         assert is_relayed(ann, hub_beside) and is_relayed(other, hub_beside)
+    with Raw(home, NEXUS_AGENT_ID="cleo") as cleo:
+        cleo.greet()
+        assert cleo.call("join", {"project_root": str(home)})["data"]["agent_id"] == "cleo"
 
 
 def test_a_relative_path_begins_where_the_process_was_started(home: Path, hub_beside: Hub, project: str) -> None:

@@ -101,6 +101,13 @@ def test_a_key_says_who_a_connection_is(call: Call, project: str) -> None:
     assert called(bound, "message_create", subject="s", body="b")["error"]["code"] == "WORKSPACE_REQUIRED"
 
 
+def test_a_variable_of_the_client_says_who_a_connection_is_where_no_key_does(call: Call, project: str) -> None:
+    named = Caller("stdio", named="ana", connection="stdio:7-test-of-joining", cwd="/")
+    assert data(named, "join", project_root=project)["agent_id"] == "ana"
+    data(named, "join", agent_id="bob", project_root=project)
+    assert data(named, "message_create", subject="s", body="b")["from_agent_id"] == "bob"  # it joined under this name
+
+
 def test_a_key_takes_its_names_in_topics_back(call: Call, project: str) -> None:
     def topics(caller: Caller, name: str, /, **arguments: Any) -> Any:
         return dispatch.perform(TOOLSETS["topics"], caller, name, arguments).result()

@@ -18,7 +18,7 @@ from django.core.management.base import CommandParser
 from mcp_bridge import choices
 from mcp_bridge.choices import caller_of_process
 from mcp_bridge.config import McpBridgeSettings
-from mcp_bridge.relay import API_KEY, GREETING, STANDALONE
+from mcp_bridge.relay import AGENT, API_KEY, GREETING, STANDALONE
 from nexus.core.apps import mcp_servers, nexus_apps
 from nexus.core.cli import CommandGroup, NexusCommand
 from nexus.core.database.store import store
@@ -57,7 +57,12 @@ exit codes: 0 stdin closed, SIGINT or SIGTERM; 1 it could not start; stderr has 
         store().guard()
         for app in nexus_apps():
             app.on_start()
-        caller = caller_of_process(os.environ.get(API_KEY), transport="stdio", connection=process_connection("stdio"))
+        caller = caller_of_process(
+            os.environ.get(API_KEY),
+            named=os.environ.get(AGENT),
+            transport="stdio",
+            connection=process_connection("stdio"),
+        )
         named = None
         if settings.NEXUS_SOURCES["toolsets"] != "default":
             named = McpBridgeSettings.current().toolsets

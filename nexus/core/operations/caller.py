@@ -61,6 +61,7 @@ class Caller:
     operator: str | None = None
     viewer: bool = False  # an operator who sees everything and does nothing
     connection: str | None = None
+    named: str | None = None  # the agent that the client's NEXUS_AGENT_ID names: who calls that leave it out
     credential: str | None = field(default=None, compare=False, repr=False)
     # Whether the transport itself knows that the bound agent asks, where a call has no room for a session's secret.
     vouched: bool = field(default=False, compare=False, repr=False)

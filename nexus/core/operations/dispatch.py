@@ -101,7 +101,7 @@ def _completed(operation: Operation[Any], caller: Caller, arguments: Mapping[str
     if operation.accepts_anything or caller.operator is not None:
         return given
     joined = joined_as(caller.connection)
-    acting, agent_id = operation.acts_as, caller.agent_id or (joined and joined.agent_id)
+    acting, agent_id = operation.acts_as, caller.agent_id or (joined and joined.agent_id) or caller.named
     more: dict[str, Any] = {}
     if acting is not None and agent_id is not None and acting not in given:
         more[acting] = agent_id
