@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NotRequired
 
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -16,10 +16,12 @@ from nexus.topics.rows import (
     TopicMessageRow,
     TopicRef,
     TopicRow,
+    Warned,
     epoch,
     message_row,
     topic_ref,
     topic_row,
+    unreached,
 )
 from nexus.topics.services import Outgoing
 from nexus.topics.toolset import TopicCode, operation
@@ -95,6 +97,7 @@ class TopicPost(Params):
 
 class Posted(TypedDict):
     message: TopicMessageRow
+    warnings: NotRequired[list[Warned]]
 
 
 @operation(
@@ -109,7 +112,8 @@ def topic_post(p: TopicPost, caller: Caller) -> Posted:
     """Say something in a topic as the operator; the first message joins it."""
     outgoing = Outgoing(**dict(p.message))
     message = services.post(topic_id=p.topic_id, outgoing=outgoing, seen=p.seen, operator=operator_behind(caller))
-    return {"message": message_row(message)}
+    names = selectors.unreached([message])
+    return {"message": message_row(message), **({"warnings": [unreached(names)]} if names else {})}
 
 
 class TopicRename(Params):

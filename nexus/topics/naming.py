@@ -65,7 +65,12 @@ def suggestions(wanted: str, taken: Collection[str]) -> list[str]:
 def mentioned(text: str) -> set[str]:
     """Return the texts that follow an @, each also without the sentence's punctuation. Not all of them are names."""
     found = re.findall(r"(?<![\w@])@([^\s@,;:!?()\[\]<>`'\"]{1,255})", text) if "@" in text else []
-    return {name for each in found[:MAX_MENTIONS] for name in (each, each.rstrip(".*_"))} - {""}
+    return {name for each in found[:MAX_MENTIONS] for name in (each, bare(each))} - {""}
+
+
+def bare(name: str) -> str:
+    """Return what follows an @ without the sentence's punctuation."""
+    return name.rstrip(".*_")
 
 
 def renamed(text: str, old: str, new: str) -> str:

@@ -28,12 +28,14 @@ from nexus.topics.rows import (
     TopicRef,
     TopicRow,
     TopicState,
+    Warned,
     cursor_row,
     epoch,
     message_row,
     peer_row,
     topic_ref,
     topic_row,
+    unreached,
 )
 from nexus.topics.services import Outgoing, Posted, Synced
 from nexus.topics.toolset import TOPICS, TopicCode, argument, no_topic, operation
@@ -100,11 +102,6 @@ def topic_resolve(p: TopicResolve, caller: Caller) -> TopicRef:
 class TopicClose(Params):
     topic_id: TopicId
     reason: Text | None = None
-
-
-class Warned(TypedDict):
-    code: str
-    message: str
 
 
 class ClosedTopic(TypedDict):
@@ -344,6 +341,7 @@ class SyncedTopic(TypedDict):
     received: list[TopicMessageRow]
     received_count: int
     has_more: bool
+    warnings: NotRequired[list[Warned]]
 
 
 def _new_messages(p: Sync) -> Interest:
@@ -366,7 +364,7 @@ def _receive(p: Sync, caller: Caller, performed: SyncedTopic) -> SyncedTopic:
         include_self=p.include_self,
         auto_advance=p.auto_advance,
     )
-    return {**_answer(synced), "sent": performed["sent"]}
+    return {**performed, **_answer(synced), "sent": performed["sent"]}
 
 
 @operation(
@@ -386,18 +384,20 @@ def _receive(p: Sync, caller: Caller, performed: SyncedTopic) -> SyncedTopic:
 def sync(p: Sync, caller: Caller) -> SyncedTopic:
     """Send and receive in a topic you joined: waits until there is a message behind your cursor. Repeat while
     has_more. Answer a question with message_type "answer" and reply_to."""
-    return _answer(
-        services.sync(
-            topic_id=p.topic_id,
-            agent_name=_name_of(caller, p.topic_id),
-            outbox=[Outgoing(**dict(message)) for message in p.outbox or ()],
-            max_items=p.max_items,
-            include_self=p.include_self,
-            auto_advance=p.auto_advance,
-            ack_through=p.ack_through,
-            agent_id=caller.agent_id,
-        )
+    synced = services.sync(
+        topic_id=p.topic_id,
+        agent_name=_name_of(caller, p.topic_id),
+        outbox=[Outgoing(**dict(message)) for message in p.outbox or ()],
+        max_items=p.max_items,
+        include_self=p.include_self,
+        auto_advance=p.auto_advance,
+        ack_through=p.ack_through,
+        agent_id=caller.agent_id,
     )
+    answer = _answer(synced)
+    if names := selectors.unreached([sent.message for sent in synced.sent]):
+        answer["warnings"] = [unreached(names)]
+    return answer
 
 
 def _answer(synced: Synced) -> SyncedTopic:

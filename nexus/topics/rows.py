@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, overload
 
@@ -10,6 +11,7 @@ from typing_extensions import TypedDict
 from nexus.core.operations.parameters import one_of
 from nexus.topics.models import Peer, Topic, TopicMessage, TopicStatus
 
+NAMED = 10  # names in a warning
 TopicState = Annotated[str, one_of(TopicStatus.values)]
 
 
@@ -20,6 +22,20 @@ def epoch(moment: None) -> None: ...
 def epoch(moment: datetime | None) -> float | None:
     """Return a time in seconds since the epoch; null stays null."""
     return None if moment is None else moment.timestamp()
+
+
+class Warned(TypedDict):
+    code: str
+    message: str
+
+
+def unreached(names: Sequence[str]) -> Warned:
+    """Return the warning about names after an @ that reach nobody."""
+    shown = ", ".join(f"@{name}" for name in names[:NAMED]) + (" and others" if len(names) > NAMED else "")
+    return {
+        "code": "NOBODY_NAMED",
+        "message": f"No agent and nobody in this topic has the name {shown}: nobody was told. agent_list has names.",
+    }
 
 
 class TopicRef(TypedDict):

@@ -12,8 +12,9 @@ from operator import or_
 from django.db.models import Count, Q, QuerySet
 from django.db.models.functions import Coalesce, Left, Length
 
+from coordination.models import Agent
 from nexus.core.clock import now
-from nexus.topics import sql
+from nexus.topics import naming, sql
 from nexus.topics.models import Peer, Topic, TopicMessage, TopicStatus
 from nexus.topics.toolset import no_topic
 
@@ -205,3 +206,13 @@ def exchanges(topic_id: str, messages: Sequence[TopicMessage]) -> dict[str, Exch
         message.message_id: Exchange(answered.get(message.reply_to or ""), answers[message.message_id])
         for message in messages
     }
+
+
+def unreached(sent: Sequence[TopicMessage]) -> list[str]:
+    """Return the names after an @ in messages of one topic that are neither an agent's nor a peer's."""
+    named = {name for message in sent for name in naming.mentioned(message.content_markdown)}
+    if not named:
+        return []
+    known = {*Agent.objects.filter(pk__in=named).values_list("pk", flat=True)}
+    known |= {*Peer.objects.filter(topic=sent[0].topic_id, agent_name__in=named).values_list("agent_name", flat=True)}
+    return sorted({naming.bare(name) for name in named} - {naming.bare(name) for name in known})

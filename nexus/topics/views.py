@@ -41,6 +41,8 @@ def topic(request: HttpRequest, topic_id: str) -> HttpResponse:
         about = {"message": form.message(), "seen": form.cleaned_data["seen"] or 0}
         envelope = operate(TOPICS, request, "topic_post", "", form, topic_id=topic_id, **about)
         if envelope["ok"]:
+            for warning in envelope["data"].get("warnings", []):
+                messages.warning(request, warning["message"])
             return redirect(f"{reverse('admin:topic', args=[topic_id])}#m-{envelope['data']['message']['seq']}")
     return _topic(request, topic_id, filters, say=form)
 

@@ -13,7 +13,7 @@ import time_machine
 
 from coordination.models import Event
 from nexus.topics.models import Topic, TopicMessage
-from tests.conftest import at_once
+from tests.conftest import Call, at_once
 from tests.topics.conftest import Client, texts
 
 
@@ -178,3 +178,13 @@ def test_one_cursor_hands_each_message_out_once_to_many_who_share_it() -> None:
     sender.say(topic, *map(str, range(30)))
     pages = at_once([partial(twin.look, topic, max_items=1) for twin in twins for _ in range(5)])
     assert sorted(int(text) for page in pages for text in texts(page)) == list(range(30))
+
+
+def test_a_message_to_a_name_that_reaches_nobody_says_so(ann: Client, topic: str, call: Call) -> None:
+    call("agent_register", agent_id="cleo")
+    sent = ann.look(topic, outbox=[{"content_markdown": "@bob, @cleo. and @dora: look. a@mail.example"}])
+    [warning] = sent["warnings"]
+    assert warning["code"] == "NOBODY_NAMED" and "the name @dora: nobody" in warning["message"]
+    assert "warnings" not in ann.look(topic, outbox=[{"content_markdown": "@bob and @cleo."}])
+    posted = Client(operator="olga").call("topic_post", topic_id=topic, message={"content_markdown": "@dora?"}, seen=2)
+    assert posted["warnings"] == [warning]
