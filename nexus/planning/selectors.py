@@ -15,6 +15,7 @@ from django.db.models import Count, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from coordination.debts import Debt
+from coordination.models import Agent
 from handoffs.dependencies import count_waiting as count_pending
 from handoffs.verification import MOST_DEBTS, owed_verdicts
 from nexus.core.operations.errors import NexusError
@@ -54,6 +55,11 @@ def progress(tasks: TasksDocument) -> Progress:
 def numbered(workspace_id: str, number: int) -> Task | None:
     """Return the task of the open cycle with this number."""
     return Task.objects.current(workspace_id).filter(number=number).first() if number > 0 else None
+
+
+def has_agent(names: Collection[str]) -> bool:
+    """Return whether one of these names is an agent's id or role."""
+    return Agent.objects.filter(Q(pk__in=names) | Q(role__in=names)).exists()
 
 
 def dependencies(workspace_id: str) -> tuple[dict[int, list[int]], dict[int, str]]:

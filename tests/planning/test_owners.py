@@ -6,10 +6,13 @@ from datetime import UTC, datetime
 
 import pytest
 
+from nexus.core.operations import dispatch
 from nexus.dashboard.views.agents import works
 from nexus.planning.attention import calling
 from nexus.planning.models import Task, TaskStatus
 from nexus.planning.selectors import task_debts
+from nexus.planning.toolset import PLANNING
+from tests.conftest import OPERATOR
 from tests.planning.conftest import Project
 from tests.store import plans
 
@@ -62,3 +65,13 @@ def test_nobody_goes_through_the_tasks_of_closed_cycles(nexus: Project) -> None:
     looked = plans(lambda: (_owed("coder"), list(task_debts(None, moment)), _wakes("coder"), works(moment)))
     assert sum("plan_tasks_by_status (status=?" in plan for plan in looked) == 4, looked
     assert not any("SCAN plan_tasks" in plan or "autoindex_plan_tasks" in plan for plan in looked), looked
+
+
+def test_who_names_an_owner_that_is_nobody_learns_it(nexus: Project) -> None:
+    nexus.plan()
+    call = {"project_root": str(nexus.root), "title": "Write", "context": "Why."}
+    assert "warnings" not in nexus.call("task_add", **call, owner="engineer")  # of the catalog
+    [warning] = nexus.call("task_add", **call, owner="nobody", owner_agent_id="nobody-1")["warnings"]
+    assert warning == "No agent has the id or the role nobody-1 or nobody: nobody gets a notice of this task."
+    refused = dispatch.run(PLANNING, OPERATOR, "task_add", {**call, "owner_agent_id": "nobody-1"})
+    assert (refused["error"]["code"], refused["error"]["details"]) == ("NOT_FOUND", {"agent": "nobody-1"})

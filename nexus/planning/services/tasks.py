@@ -15,6 +15,7 @@ from nexus.core.clock import iso_milliseconds
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.core.size_limits import json_within_limit
 from nexus.planning import documents, notices, rules, selectors, submissions
+from nexus.planning.catalog import bundled
 from nexus.planning.models import Board, Task
 from nexus.planning.notices import emit_event
 from nexus.planning.schemas import MOST_TASKS, TASKS, has_later_owner
@@ -53,11 +54,12 @@ def add(
     """Add a task to the cycle; return it, and warnings about its dependencies. `tier` is its owner's resume_tier.
 
     Raises VALIDATION_ERROR for more tasks than a cycle may have, for a malformed verifier and for a check that nobody
-    reviewed, NOT_FOUND for a verifier that is not registered and if `strict` for dependencies that do not exist,
-    CONTENT_TOO_LARGE, and as `changing` does.
+    reviewed, NOT_FOUND for a verifier that is not registered, for an operator's `owner_agent_id` that is not, and if
+    `strict` for dependencies that do not exist, CONTENT_TOO_LARGE, and as `changing` does.
     """
     json_within_limit([*new, goal, decisions], "context")
     with changing(project_root, by) as change:
+        _check_owner(new.owner_agent_id, by)
         workspace_id = change.project.workspace_id
         new = new._replace(verifier=_verifier(workspace_id, new.acceptance_criteria, new.verifier))
         board = documents.open_board(workspace_id) or Board.objects.create(workspace_id=workspace_id)
@@ -102,6 +104,12 @@ def _verifier(workspace_id: str, criteria: Sequence[str] | None, given: Any) -> 
     return verifier
 
 
+def _check_owner(agent_id: str | None, by: Actor) -> None:
+    """Check whom an operator assigns a task to. Agents may name what their client alone knows, such as a subagent."""
+    if by.operator and agent_id is not None:
+        require_agent(agent_id)
+
+
 def _check_there(deps: Sequence[int], known: Container[int]) -> None:
     for index, each in enumerate(deps):
         if each not in known:
@@ -109,10 +117,14 @@ def _check_there(deps: Sequence[int], known: Container[int]) -> None:
 
 
 def warnings(task: Task) -> list[str]:
-    """Return why a task of the open cycle can never be ready: unknown dependencies, and a dependency cycle."""
-    if not task.deps:
-        return []
+    """Return why nobody gets a notice of a task of the open cycle: its owner is nobody's id or role; it has unknown
+    dependencies, or is in a dependency cycle."""
     found, number = [], task.number
+    named = notices.owners(task.owner_agent_id, task.owner)
+    if named and not (bundled.agents().keys() & set(named) or selectors.has_agent(named)):
+        found.append(f"No agent has the id or the role {' or '.join(named)}: nobody gets a notice of this task.")
+    if not task.deps:
+        return found
     deps, _ = selectors.dependencies(task.workspace_id)
     if strange := rules.unknown(deps, number):
         found.append(f"There is no task {', '.join(map(str, strange[:20]))}: until one has that id, this is not ready.")
@@ -147,13 +159,14 @@ def edit(
     """Change fields of a task of the cycle, named as in NewTask, its `status`, and with `beside` the further fields of
     its file; return the task, and warnings about its `deps`.
 
-    Raises NOT_FOUND with the contract's words, CONTENT_TOO_LARGE, and as `changing` does.
+    Raises NOT_FOUND with the contract's words and as `add` does, CONTENT_TOO_LARGE, and as `changing` does.
     """
     json_within_limit(list(given.values()), next(iter(given), "title"))
     with changing(project_root, by) as change:
         task = get(change.project, number)
         if beside is not None:
             given = {**given, "extra": dict(beside(task.extra or {})) or None}
+        _check_owner(given.get("owner_agent_id"), by)
         if TESTED & given.keys():
             criteria = given.get("acceptance_criteria", task.acceptance_criteria)
             verifier = given.get("verifier", lifecycle.serialize_verifier(task.verifier))
