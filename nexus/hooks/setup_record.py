@@ -133,6 +133,17 @@ def load(home: Path, project_root: Path) -> Record:
     return read(file) if file.exists() else Record(str(project_root))
 
 
+def untouched(home: Path, project_root: Path) -> set[str]:
+    """Return the paths of the files that are as setup wrote them for a project."""
+    found = set()
+    with contextlib.suppress(NexusError):
+        for name, written in load(home, project_root).files.items():
+            with contextlib.suppress(NexusError):
+                if client_files.read(Path(name)) == written.after:
+                    found.add(name)
+    return found
+
+
 def readable(home: Path) -> Iterator[tuple[Path, Record]]:
     """Yield the records that can be read, each with its path; doctor names the others."""
     for file in paths(home):

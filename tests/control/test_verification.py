@@ -27,6 +27,8 @@ from nexus.core.background_work import work_once
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.operations import dispatch
+from nexus.hooks import setup_record
+from nexus.hooks.setup_record import Record, Written
 from nexus.reservations.toolset import FILES
 from tests.conftest import LOCAL, OPERATOR, Call, does
 from tests.control.test_worktrees import pool, repository
@@ -332,6 +334,10 @@ def test_what_a_merge_would_undo_is_a_change(root: Path, submit: Submit) -> None
 
 def test_its_facts_compare_with_what_was_reserved(call: Call, root: Path, submit: Submit) -> None:
     where = {"project_root": str(root), "agent_id": "bob"}
+    record = Record(str(root), {str(root / name): Written(None, "{}\n", [], []) for name in (".mcp.json", "other.txt")})
+    setup_record.path(CoreSettings.current().home, root).parent.mkdir(parents=True, exist_ok=True)
+    setup_record.save(CoreSettings.current().home, record)
+    (root / ".mcp.json").write_text("{}\n")  # as `nexus setup` wrote it
     assert dispatch.run(FILES, LOCAL, "files_reserve", {**where, "paths": ["src/**", "docs/**"]})["ok"]
     (root / "src" / "main.py").write_text("print(2)\n")
     (root / "other.txt").write_text("\n" * 100_000)
@@ -342,7 +348,7 @@ def test_its_facts_compare_with_what_was_reserved(call: Call, root: Path, submit
     facts = last_run(handoff)["facts"]
     assert facts["untouched"] == ["docs/**"]
     assert facts["unreserved"] == ["other.txt"]
-    assert facts["stat"] == "2 files changed, 100001 insertions(+), 1 deletion(-)"
+    assert facts["stat"] == "3 files changed, 100002 insertions(+), 1 deletion(-)"
 
 
 @pytest.mark.parametrize("kind", ["none", "empty", "detached", "submodule"])

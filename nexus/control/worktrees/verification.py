@@ -30,8 +30,10 @@ from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.git import GitFailed
 from nexus.control.worktrees import trees, worktrees
 from nexus.core.background_work import BackgroundWork, repeated
+from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import NexusError
 from nexus.core.processes import NEUTRAL, environment, watch
+from nexus.hooks import setup_record
 
 KEPT = 6_000  # bytes of a command's output, at its beginning and at its end
 RENEW_SECONDS, LEASE_SECONDS = 5.0, 20.0  # while a command runs, and beside that
@@ -348,6 +350,8 @@ def _facts(
         receipts.record_commits(str(run.work.doer), receipts.named_in(seen.naming), whose)
     paths = [os.path.relpath(file["path"], prefix) for file in seen.files]
     untouched, unreserved = compare_reserved(run.work, paths)
+    of_setup = setup_record.untouched(CoreSettings.current().home, Path(location.directory))
+    unreserved = [path for path in unreserved if os.path.join(location.directory, path) not in of_setup]
     files: list[CheckedFile] = [
         {"path": file["path"], "added": file["added"], "removed": file["removed"]} for file in seen.files[:MOST_FILES]
     ]
