@@ -34,7 +34,7 @@ class AgentState:
     presence: Presence
     heartbeat: datetime | None  # the latest of its active sessions
     sessions: int  # active sessions
-    last_act: datetime | None  # the latest act, heartbeats included
+    last_act: datetime | None  # its latest call; an open connection is none
     reached_by_broadcasts: bool  # an active session has a heartbeat within presence_ttl_seconds
     activity: AgentActivity | None  # what it does, where its client tells it
 
@@ -92,11 +92,11 @@ def _states(
     states = []
     for agent in agents:
         heartbeat, count = heard.get(agent.agent_id, (None, 0))
-        last_act = max(filter(None, (heartbeat, agent.last_seen_at)), default=None)
+        last_act = agent.last_seen_at
         gone = not count and (
             not elsewhere or (agent.agent_id in left and last_act is not None and last_act <= left[agent.agent_id])
         )
-        last_sign = max(filter(None, (last_act, agent.connected_at)), default=None)
+        last_sign = max(filter(None, (last_act, heartbeat, agent.connected_at)), default=None)
         presence = Presence.OFFLINE if gone else _presence(last_sign, moment, config)
         reached = heartbeat is not None and moment - heartbeat <= window
         states.append(AgentState(agent, presence, heartbeat, count, last_act, reached, doing.get(agent.agent_id)))

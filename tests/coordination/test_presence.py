@@ -56,6 +56,10 @@ def test_it_lasts_as_long_as_a_connection_is_open(session: dict[str, Any], clock
             pass
         tick()
         assert seen() == ("present", True)
+        [state] = presence.agent_states(now())
+        assert state.last_act is not None and now() - state.last_act > timedelta(
+            hours=1
+        )  # an open connection is no act
         call("session_close", session_id=session["session_id"])
         clock.shift(4000)
         tick()
@@ -118,9 +122,9 @@ def test_it_does_not_take_what_an_operator_did_for_an_act_of_the_agent(db: None)
 
 @pytest.mark.usefixtures("counted_alone")
 def test_it_asks_the_store_no_more_often_for_more_agents(call: Call, ann: str, django_assert_num_queries: Any) -> None:
-    with django_assert_num_queries(4):
+    with django_assert_num_queries(5):
         presence.agent_states(now())
     for number in range(5):
         call("agent_register", agent_id=f"agent-{number}")
-    with django_assert_num_queries(4):
+    with django_assert_num_queries(5):
         presence.agent_states(now())
