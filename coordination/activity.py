@@ -17,7 +17,7 @@ from nexus.core.harness_events import Activity
 
 REMEMBERED = timedelta(days=1)  # for so long a closed session shows that its agent is gone
 ORDER = list(Activity)
-TITLES = {Activity.ASKS: "waiting for its person", Activity.ASLEEP: "idle, cannot be woken"}
+TITLES = {Activity.ASKS: "waiting for you", Activity.ASLEEP: "idle, cannot be woken"}
 
 
 class AgentActivity(NamedTuple):
@@ -27,6 +27,7 @@ class AgentActivity(NamedTuple):
     since: datetime
     evidence: str
     until: datetime | None = None  # of a quota that runs out, where the client tells it
+    has_question: bool = False  # it asked the operators, who see its question
 
     @property
     def title(self) -> str:
@@ -49,9 +50,19 @@ Wakers = Callable[[Collection[Session]], Mapping[str, tuple[bool, str]]]
 _wakers: list[Wakers] = []
 
 
+# Given agents and a moment: since when each waits for an answer of the operators, by agent_id.
+Askers = Callable[[Collection[str], datetime], Mapping[str, datetime]]
+_askers: list[Askers] = []
+
+
 def register(wakers: Wakers) -> None:
     """Register the function that knows which sessions can be woken."""
     _wakers[:] = [wakers]
+
+
+def register_askers(askers: Askers) -> None:
+    """Register the function that knows which agents wait for an answer of the operators."""
+    _askers[:] = [askers]
 
 
 COLUMNS = (
@@ -61,7 +72,7 @@ COLUMNS = (
 
 
 def activities(agent_ids: Collection[str], moment: datetime) -> dict[str, AgentActivity]:
-    """Return what agents do, by agent_id; those whose client tells nothing are left out."""
+    """Return what agents do, by agent_id; those that do not ask, and whose client tells nothing, are left out."""
     recent = Q(status=SessionStatus.ACTIVE) | Q(closed_at__gte=moment - REMEMBERED)
     told = Session.objects.filter(recent, agent__in=agent_ids, activity__isnull=False)
     # Of two like states the later counts.
@@ -73,7 +84,11 @@ def activities(agent_ids: Collection[str], moment: datetime) -> dict[str, AgentA
         can_wake, why = woken.get(session.pk, (False, "no waiter runs"))
         if state := _state(session, can_wake, why, moment):
             states[session.agent_id].append(state)
-    return {name: min(found, key=lambda each: ORDER.index(each.state)) for name, found in states.items()}
+    doing = {name: min(found, key=lambda each: ORDER.index(each.state)) for name, found in states.items()}
+    for askers in _askers:
+        for name, since in askers(agent_ids, moment).items():
+            doing[name] = AgentActivity(Activity.ASKS, since, "it asked a question", has_question=True)
+    return doing
 
 
 def _state(session: Session, can_wake: bool, why: str, moment: datetime) -> AgentActivity | None:

@@ -70,7 +70,7 @@ class ControlConfig(NexusAppConfig):
     }
 
     def ready(self) -> None:
-        from coordination import clock_repair
+        from coordination import activity, clock_repair
         from coordination.services import workspaces
         from handoffs import transitions
 
@@ -84,6 +84,13 @@ class ControlConfig(NexusAppConfig):
 
             relocation.follow(old, new)
 
+        def askers(agent_ids: Collection[str], moment: datetime) -> Mapping[str, datetime]:
+            from nexus.control.models import Question
+
+            waiting = Question.objects.waiting(moment).filter(agent_id__in=agent_ids)
+            return dict(waiting.order_by("-asked_at").values_list("agent_id", "asked_at"))
+
+        activity.register_askers(askers)
         transitions.register_reviews(in_review)
         workspaces.register_follower(follow)
         clock_repair.register(

@@ -55,6 +55,7 @@ def _attached(picture: Picture, each: int) -> Items:
         if state.agent_id in picture.team
         and (found := state.activity)
         and found.needs_person
+        and not found.has_question
         and (found.state is not Activity.ASKS or picture.moment - found.since >= ASKED_FOR)
     ]
     return Items(len(needs), needs[:each])

@@ -58,6 +58,18 @@ def test_it_shows_on_home_what_an_agent_asks_with_its_verdicts(ask: Ask, browser
     assert buttons(page) == list(VERDICTS)
 
 
+def test_an_agent_that_asks_is_neither_free_nor_at_work(ask: Ask, browser: Client) -> None:
+    question_id = ask()
+    page = shown(browser.get("/admin/"))
+    assert "<strong>1</strong> waiting for you" in " ".join(page.split()) and "1</strong> free" not in page
+    assert "ana is waiting for you" not in page  # its question says so
+    for address in ("/admin/", "/admin/agents/"):
+        assert re.search(r'waiting for you, <time [^>]*data-when="for"', browser.get(address).content.decode())
+    act(browser, do=f"pool_allow {question_id}")
+    page = shown(browser.get("/admin/"))
+    assert "waiting for you" not in page and "<strong>1</strong> free" in " ".join(page.split())
+
+
 def test_it_shows_what_cannot_be_seen_of_what_is_asked(ask: Ask, browser: Client) -> None:
     asked = ask("Run ls\n# \u202e", subject="run ls\nrm \u200dx")
     for page in ("/admin/", "/admin/control/question/", f"/admin/questions/{asked}/"):

@@ -77,3 +77,9 @@ def test_it_counts_so_many_sends_however_many_one_message_reached(
     text = page(browser)
     assert len(re.findall(r'class="line', text)) <= 2 + len(re.findall(r'class="claim', text))
     assert "There is more traffic than the map counts" in text
+
+
+def test_an_agent_of_the_pool_is_there_in_each_workspace(team: Ids, browser: Client) -> None:
+    do("agent_register", agent_id="lead")
+    for query in ("", f"?workspace={team['workspace']}"):
+        assert re.search(r'class="node present[^>]*data-agent="lead"', page(browser, query)), query

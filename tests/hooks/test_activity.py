@@ -246,7 +246,7 @@ def test_a_person_sees_who_waits_for_one(
     tell("Notification", notification_type="permission_prompt")
     assert needs() == []  # somebody may be answering it
     clock.shift(61)
-    assert needs() == ["ben is waiting for its person"]
+    assert needs() == ["ben is waiting for you"]
     tell("StopFailure", error="rate_limit")
     sent(project)
     store_queries.waiting(hooked._replace(event=WAKE), [])

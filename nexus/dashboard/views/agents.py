@@ -267,11 +267,12 @@ class Standing(IntEnum):
     """The order of agents' rows: the lower, the more urgent."""
 
     STUCK = 0
-    AT_WORK = 1
-    HOLDS = 2
-    HAS_MAIL = 3
-    IDLE = 4
-    AWAY = 5
+    WAITS = 1  # for a person
+    AT_WORK = 2
+    HOLDS = 3
+    HAS_MAIL = 4
+    IDLE = 5
+    AWAY = 6
 
 
 @dataclass(frozen=True)
@@ -313,6 +314,8 @@ class AgentRow:
         away = self.state.presence is Presence.OFFLINE and not self.in_pool
         if states & {HandoffStatus.BLOCKED, "lapsed"} or (states and away):
             return Standing.STUCK
+        if self.state.activity and self.state.activity.needs_person:
+            return Standing.WAITS
         if states:
             return Standing.AT_WORK if HandoffStatus.IN_PROGRESS in states else Standing.HOLDS
         if self.inbox.unread or self.inbox.in_flight:
@@ -384,10 +387,11 @@ def _planned() -> Iterator[tuple[str, Doing]]:
 
 
 def count_states(rows: list[AgentRow]) -> Mapping[str, int]:
-    """Count the agents that are stuck, at work, and free."""
+    """Count the agents that are stuck, that wait for a person, at work, and free."""
     found = [row.standing for row in rows]
     return {
         "stuck": found.count(Standing.STUCK),
+        "waiting for you": found.count(Standing.WAITS),
         "at work": found.count(Standing.AT_WORK) + found.count(Standing.HOLDS),
         "free": found.count(Standing.IDLE) + found.count(Standing.HAS_MAIL),
         "away": found.count(Standing.AWAY),

@@ -35,9 +35,8 @@ def graph(request: HttpRequest) -> TemplateResponse:
     flows = inbox_monitoring.flows(moment - timedelta(hours=int(hours)), moment, workspace_id=workspace_id)
     live = handoffs_selectors.live(workspace_id=workspace_id)
     states = presence.agent_states(moment, workspace_id=workspace_id)
-    if not workspace_id:  # the hub runs them, so they are always reachable
-        pool = members.names()
-        states = [replace(state, presence=Presence.PRESENT) if state.agent_id in pool else state for state in states]
+    pool = members.names()  # the hub runs them, so they are always reachable
+    states = [replace(state, presence=Presence.PRESENT) if state.agent_id in pool else state for state in states]
     activity: Counter[str] = Counter()
     for flow in flows:
         activity[flow.sender] += flow.messages
@@ -60,7 +59,8 @@ def graph(request: HttpRequest) -> TemplateResponse:
 
 def _label(state: AgentState, messages: int, unread: int, offered: int) -> str:
     """Describe an agent in words, for tooltips and screen readers."""
-    words = f"{state.presence}, {messages} messages, {unread} unread"
+    doing = state.activity.title if state.activity and state.activity.needs_person else state.presence
+    words = f"{doing}, {messages} messages, {unread} unread"
     words += f", {offered} handoffs offered" if offered else ""
     return words + ("; broadcasts do not reach it" if state.beyond_broadcasts else "")
 

@@ -82,7 +82,9 @@ def _glance(rows: list[AgentRow], workspace_id: str | None) -> list[tuple[str, l
     agents, inboxes = count_states(rows), [row.inbox for row in rows]
     handoffs = handoffs_selectors.counts(LIVE, workspace_id=workspace_id)
     groups = {
-        "Agents": [Figure(word, count, "agents", seldom=word == "away") for word, count in agents.items()],
+        "Agents": [
+            Figure(word, count, "agents", seldom=word in ("waiting for you", "away")) for word, count in agents.items()
+        ],
         "Handoffs": [
             Figure("open", handoffs[HandoffStatus.OPEN], "board"),
             Figure("held", sum(handoffs[status] for status in HELD), "board"),

@@ -36,7 +36,7 @@ INVISIBLE = re.compile(
 @register.simple_tag
 def when(moment: datetime | None, style: str = "at") -> SafeString | str:
     """Render a time: in the viewer's zone with JavaScript, otherwise in UTC, with the exact UTC time on hover. `style`:
-    at, ago or left."""
+    at, ago, for or left."""
     if moment is None:
         return "–"
     at = iso(moment)  # needs no escaping, and `format_html` takes several times as long

@@ -16,6 +16,7 @@ function show(element) {
   const seconds = (Date.now() - moment) / 1000;
   const text =
     element.dataset.when === "ago" ? `${span(seconds)} ago`
+    : element.dataset.when === "for" ? span(seconds)
     : element.dataset.when === "left" ? (seconds < 0 ? `${span(-seconds)} left` : "lease over")
     : element.dataset.when === "clock" ? clock.format(moment)
     : element.dataset.when === "day" ? day.format(moment)
