@@ -251,19 +251,19 @@ def _kind(name: str, title: str, icon: str, rank: int, find: Callable[[Picture, 
 
 
 KINDS = (
-    _kind("submitted", "Waits for your word", "rule", 30, _submitted, "handoff_approve", "handoff_send_back",
+    _kind("submitted", "Waits for your word", "rule", 21, _submitted, "handoff_approve", "handoff_send_back",
           command="nexus handoffs --status submitted"),
-    _kind("blocked", "Blocked", "block", 31, _blocked, "handoff_release", "handoff_reassign",
+    _kind("blocked", "Blocked", "block", 36, _blocked, "handoff_release", "handoff_reassign",
           command="nexus handoffs --status blocked"),
-    _kind("orphans", "Nobody may take it", "person_off", 32, _orphans, "handoff_reassign", "handoff_withdraw"),
-    _kind("missed", "Deadline missed", "event_busy", 33, _missed, "handoff_reoffer",
+    _kind("orphans", "Nobody may take it", "person_off", 37, _orphans, "handoff_reassign", "handoff_withdraw"),
+    _kind("missed", "Deadline missed", "event_busy", 38, _missed, "handoff_reoffer",
           command="nexus handoffs --status expired"),
-    _kind("lapsed", "Lease ran out", "timer_off", 34, _lapsed, "handoff_reassign", "handoff_withdraw"),
-    _kind("idle", "Held, and nobody works on it", "hourglass_bottom", 44, _idle,
+    _kind("lapsed", "Lease ran out", "timer_off", 39, _lapsed, "handoff_reassign", "handoff_withdraw"),
+    _kind("idle", "Held, and nobody works on it", "hourglass_bottom", 50, _idle,
           "handoff_release", "handoff_reassign", command="nexus handoffs --status claimed"),
-    AttentionKind("debts", "Owes, and does nothing", "sms_failed", 45, _debts, page="agent",
+    AttentionKind("debts", "Owes, and does nothing", "sms_failed", 51, _debts, page="agent",
           actions=("message_create",), command="nexus agents"),
-    _kind("untaken", "Not taken for long", "hourglass_empty", 50, _untaken, "handoff_reassign", "handoff_withdraw"),
+    _kind("untaken", "Not taken for long", "hourglass_empty", 55, _untaken, "handoff_reassign", "handoff_withdraw"),
 )  # fmt: skip
 
 

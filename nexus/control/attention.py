@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import PurePath
@@ -36,6 +37,7 @@ from nexus.core.clock import now
 from nexus.core.contributions import Action, Answerable, AttentionItem, AttentionKind, BrowserNotification, Items
 from nexus.core.quoting import visible
 
+EXAMINED = 100  # runs looked at, the oldest
 WHOLE = 500  # characters; a longer question is answered on its own page, which shows it in full
 
 
@@ -127,18 +129,24 @@ def _stuck_runs(picture: Picture, each: int) -> Items:
 
 
 def _runs_found(picture: Picture, found: TurnQuerySet, each: int) -> Items:
+    """Find runs; those that ended alike, for the same reason, are one item."""
     there = found.filter(_there(picture, "agent__", "agent__"))
-    rows = there.select_related("agent").defer("content", "answer").order_by("needs_person_since")
+    rows = there.select_related("agent").defer("content", "answer").order_by("needs_person_since")[: EXAMINED + 1]
+    causes: dict[tuple[str, str], list[Turn]] = defaultdict(list)
+    for row in rows[:EXAMINED]:
+        causes[row.outcome, row.why or row.pk].append(row)
     needs = [
         AttentionItem(
-            f"A run of {row.agent.agent_id} {SAID[row.outcome]}",
-            row.why or "",
-            row.pk,
-            since=row.needs_person_since,
+            f"A run of {runs[0].agent.agent_id} {SAID[runs[0].outcome]}"
+            + (f", and {len(runs) - 1} more, for the same reason" if len(runs) > 1 else ""),
+            runs[0].why or "",
+            runs[0].pk,
+            also=[run.pk for run in runs[1:]],
+            since=runs[0].needs_person_since,
         )
-        for row in rows[:each]
+        for runs in list(causes.values())[:each]
     ]
-    return Items(rows.count(), needs)
+    return Items(len(causes), needs, or_more=len(rows) > EXAMINED)
 
 
 def _held_agents(picture: Picture, each: int) -> Items:
@@ -308,7 +316,7 @@ KINDS = (
         "permissions",
         "Agents ask for permission",
         "front_hand",
-        4,
+        1,
         _questions(QuestionKind.PERMISSION),
         bad=True,
         page="question",
@@ -321,7 +329,7 @@ KINDS = (
         "long-permissions",
         "Agents ask for permission: read it whole",
         "front_hand",
-        5,
+        2,
         _questions(QuestionKind.PERMISSION, long=True),
         bad=True,
         page="question",
@@ -333,7 +341,7 @@ KINDS = (
         "questions",
         "Agents ask you",
         "live_help",
-        6,
+        3,
         _questions(QuestionKind.QUESTION),
         bad=True,
         page="question",
@@ -346,7 +354,7 @@ KINDS = (
         "expired-questions",
         "Questions that nobody answered",
         "event_busy",
-        14,
+        5,
         _expired_questions,
         page="question",
         look="Read",
@@ -377,7 +385,7 @@ KINDS = (
         "runs",
         "Runs that failed",
         "error",
-        8,
+        31,
         _failed_runs,
         bad=True,
         page="control_turn_change",
@@ -388,7 +396,7 @@ KINDS = (
         "outages",
         "Providers that are out",
         "cloud_off",
-        9,
+        32,
         _outages,
         bad=True,
         actions=("pool_reset_outage",),
@@ -398,7 +406,7 @@ KINDS = (
         "machines",
         "Runs that wait for a machine",
         "dns",
-        22,
+        33,
         _machines,
         bad=True,
         command="nexus machines",
@@ -407,7 +415,7 @@ KINDS = (
         "stuck-runs",
         "Runs that are stuck",
         "hourglass_disabled",
-        7,
+        30,
         _stuck_runs,
         bad=True,
         page="control_turn_change",
@@ -418,7 +426,7 @@ KINDS = (
         "budgets",
         "Budgets that are spent, or nearly",
         "account_balance_wallet",
-        11,
+        35,
         _budgets,
         actions=("pool_remove_budget",),
         command="nexus budgets",
@@ -427,7 +435,7 @@ KINDS = (
         "held",
         "Not woken any more",
         "pause_circle",
-        47,
+        52,
         _held_agents,
         page="pool_agent",
         actions=("pool_resume",),
@@ -436,7 +444,7 @@ KINDS = (
         "reviews",
         "Finished work to review",
         "rate_review",
-        21,
+        20,
         _for_review,
         page="pool_review",
         look="Review",

@@ -145,6 +145,9 @@ class EntityRef:
     names: Callable[[Collection[str]], Mapping[str, str]] | None = None
 
 
+SEPARATOR = "\x1f"  # of the subjects of an item with several, in a form
+
+
 @dataclass(frozen=True)
 class AttentionItem:
     """One item that waits for an operator: its subject, since when or until when. Its texts are agents' words,
@@ -156,6 +159,7 @@ class AttentionItem:
     page_of: str = ""  # the id that its kind's page takes, where that is another
     since: datetime | None = None
     until: datetime | None = None
+    also: Sequence[str] = ()  # other subjects that have the same cause: its buttons act on them, too
 
 
 @dataclass(frozen=True)
@@ -185,7 +189,9 @@ class AttentionKind:
     name: str
     title: str
     icon: str
-    rank: int  # among all kinds: the lower, the worse
+    # Among all kinds, by what it costs to wait: under 10 agents that ask, under 20 what they wrote, under 30 reviews,
+    # under 50 failures. The rest, from 50 on, is folded.
+    rank: int
     find: Callable[[Any, int], Items]  # of the open picture (`inbox.monitoring.Picture`); so many are shown
     bad: bool = False  # else a warning
     page: str = ""  # that shows one of them, by its name among the dashboard's

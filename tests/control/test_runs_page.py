@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.test import Client as Browser
 from django.utils.html import strip_tags
@@ -76,6 +78,15 @@ def test_home_offers_to_retry_or_to_dismiss(lead: PoolAgent, browser: Browser) -
     act(browser, do=f"pool_dismiss_run {second.pk}")
     assert "A run of lead failed" not in shown(browser.get("/admin/attention/"))
     assert take().retry_of == first.pk
+
+
+def test_home_shows_runs_that_failed_for_one_reason_once(lead: PoolAgent, browser: Browser) -> None:
+    first, second, other = failed(), failed(), failed(why="no space left")
+    page = shown(browser.get("/admin/"))
+    assert page.count('id="need-runs-') == 2 and "A run of lead failed, and 1 more, for the same reason" in page
+    [both] = re.findall(rf'value="pool_dismiss_run ({first.pk}[^"]+)"', browser.get("/admin/").content.decode())
+    assert "2 runs were" in act(browser, do=f"pool_dismiss_run {both}")
+    assert [run.pk for run in Turn.objects.needing_person()] == [other.pk] and second.pk in both
 
 
 def test_an_agent_whose_run_failed_is_not_just_idle(lead: PoolAgent, browser: Browser) -> None:

@@ -17,7 +17,7 @@ from coordination.toolset import COORDINATION, run
 from inbox.models import Delivery
 from nexus.core import apps
 from nexus.core.clock import now
-from nexus.core.contributions import Action, Answerable
+from nexus.core.contributions import SEPARATOR, Action, Answerable
 from nexus.core.operations import dispatch
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.registry import TOOLSETS
@@ -45,7 +45,8 @@ def act(request: HttpRequest) -> HttpResponse:
     action = apps.actions().get(name)
     if action is None:
         raise Http404
-    chosen = list(dict.fromkeys([one] if one else given.getlist("on")))
+    values = [one] if one else given.getlist("on")
+    chosen = list(dict.fromkeys(subject for value in values for subject in value.split(SEPARATOR)))
     back = _back(given)
     address = _address(action)
     if request.method == "POST" and address not in (request.path, reverse("admin:act")):

@@ -24,7 +24,7 @@ from nexus.control.config import ControlSettings
 from nexus.core import apps
 from nexus.core.clock import now
 from nexus.core.config import CoreSettings
-from nexus.core.contributions import Action, AttentionItem, AttentionKind
+from nexus.core.contributions import SEPARATOR, Action, AttentionItem, AttentionKind
 from nexus.dashboard.forms import RosterFilters
 from nexus.dashboard.views.agents import AgentRow, count_states, roster
 from nexus.web.page import operator, render
@@ -49,6 +49,8 @@ def home(request: HttpRequest) -> TemplateResponse:
     return render(
         request,
         "dashboard/home.html",
+    urgent = [group for group in groups if group.kind.rank < CAN_WAIT]
+    later = groups[len(urgent) :]
         "Home",
         filters=filters,
         scope=f"workspace={workspace_id}" if workspace_id else "",
@@ -60,8 +62,10 @@ def home(request: HttpRequest) -> TemplateResponse:
         bars=_bars(minutes),
         last_hour=sum(minutes),
         busiest=max(minutes),
-        groups=groups,
-        needs=sum(group.count for group in groups),
+        groups=urgent,
+        needs=sum(group.count for group in urgent),
+        later=later,
+        can_wait=sum(group.count for group in later),
         events=_latest(workspace_id),
     )
 
@@ -145,6 +149,7 @@ class AttentionRow:
     url: str
 
 
+CAN_WAIT = 50  # kinds from this rank on are folded
 @dataclass(frozen=True)
 class AttentionGroup:
     """The items of a kind: their number, those that are shown, and the actions on them."""
@@ -195,7 +200,9 @@ def needs(picture: Picture, each: int = EACH) -> list[AttentionGroup]:
 def _card(kind: AttentionKind, need: AttentionItem) -> AttentionRow:
     about = need.page_of or need.subject
     url = reverse(f"admin:{kind.page}", args=[about] if about else []) if kind.page else ""
-    return AttentionRow(need.subject, plain(need.title), plain(need.detail), need.since, need.until, url)
+    return AttentionRow(
+        SEPARATOR.join([need.subject, *need.also]), plain(need.title), plain(need.detail), need.since, need.until, url
+    )
 
 
 def help(request: HttpRequest) -> TemplateResponse:
