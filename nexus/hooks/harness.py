@@ -282,6 +282,11 @@ def derived_id(client: str, root: str) -> str:
     return f"{client}@{name[: MAX_ID - 50]}-{digest}"
 
 
+def first_words(client: str, root: str) -> str:
+    """Return what a person says first to a client in a project."""
+    return f"You are {derived_id(client, root)} on Nexus. Do your first turn."
+
+
 def render(call: HookCall, text: str) -> str:
     """Return the output with which the harness shows `text` to its agent."""
     if call.client == "text":

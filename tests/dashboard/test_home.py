@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.contrib import admin
 from django.test import Client
+from django.utils.html import strip_tags
 
 from coordination.models import Event
 from coordination.toolset import run
@@ -17,7 +19,9 @@ from handoffs.models import Handoff
 from inbox.models import Delivery
 from nexus.core.apps import actions, nexus_apps
 from nexus.core.operations.registry import TOOLSETS
+from nexus.hooks import setup_record
 from nexus.hooks.models import Webhook
+from nexus.hooks.setup_record import Record, Written
 from tests.conftest import OPERATOR
 from tests.handoffs.conftest import Clock, clock
 from tests.pages import act, do, queries, shown
@@ -131,6 +135,37 @@ def test_every_kind_names_a_page_and_actions_that_there_are(db: None) -> None:
     for action in actions().values():
         assert action.operation in TOOLSETS[action.toolset].operations
         assert not action.undo or action.undo in actions()
+
+
+def test_it_begins_with_what_costs_most_to_wait_and_folds_the_rest(
+    clock: Clock, place: dict[str, str], offer: Callable[..., str], browser: Client
+) -> None:
+    to = {"strategy": "direct", "agent_id": "operator"}
+    offer("Nobody's", target={"strategy": "role", "role": "cook"})
+    offer("Bob's", target={"strategy": "direct", "agent_id": "bob"})
+    run(OPERATOR, "agent_register", {"agent_id": "operator"})
+    do("message_create", **place, from_agent_id="ana", subject="Which?", body="b", target=to)
+    clock.shift(timedelta(hours=5))
+    urgent, folded = shown(browser.get("/admin/")).split('<details id="later">')
+    kinds = re.findall(r'<h3 class="nx-kind" id="([\w-]+)"', urgent)
+    assert kinds == ["answers", "orphans"] and 'id="untaken"' in folded.split("</details>")[0]
+    everything = shown(browser.get("/admin/attention/"))
+    assert everything.index('id="answers"') < everything.index('id="orphans"') < everything.index('id="untaken"')
+
+
+def test_after_setup_it_says_what_to_tell_the_client(db: None, browser: Client, settings: Any, tmp_path: Path) -> None:
+    assert "Make the first agent" in shown(browser.get("/admin/"))
+    file = setup_record.path(settings.NEXUS.home, tmp_path)
+    record = Record(str(tmp_path), {str(tmp_path / ".mcp.json"): Written(None, "{}", [("server", "claude-code")], [])})
+    file.parent.mkdir(parents=True, exist_ok=True)
+    setup_record.save(settings.NEXUS.home, record)
+    try:
+        page = shown(browser.get("/admin/"))
+    finally:
+        file.unlink()
+    text = " ".join(strip_tags(page).split())
+    assert "Make the first agent" not in text and f"Claude Code in {tmp_path} “You are claude" in text
+    assert "on Nexus. Do your first turn.”" in text
 
 
 def test_it_acts_on_a_need_right_there_and_takes_it_back(clock: Clock, place: dict[str, str], browser: Client) -> None:

@@ -23,10 +23,13 @@ from nexus.control.agents import monitoring as pool_monitoring
 from nexus.control.config import ControlSettings
 from nexus.core import apps
 from nexus.core.clock import now
+from nexus.core.coding_clients import CLIENTS
 from nexus.core.config import CoreSettings
 from nexus.core.contributions import SEPARATOR, Action, AttentionItem, AttentionKind
 from nexus.dashboard.forms import RosterFilters
 from nexus.dashboard.views.agents import AgentRow, count_states, roster
+from nexus.hooks import setup_record
+from nexus.hooks.harness import first_words
 from nexus.web.page import operator, render
 from nexus.web.templatetags.nexus import plain
 from nexus.web.theme import listed_pages
@@ -46,17 +49,18 @@ def home(request: HttpRequest) -> TemplateResponse:
     rows = roster(picture, filters.text("q"), workspace)
     minutes = inbox_monitoring.per_minute(picture.moment, workspace_id=workspace_id)
     groups = needs(picture)
+    urgent = [group for group in groups if group.kind.rank < CAN_WAIT]
+    later = groups[len(urgent) :]
     return render(
         request,
         "dashboard/home.html",
-    urgent = [group for group in groups if group.kind.rank < CAN_WAIT]
-    later = groups[len(urgent) :]
         "Home",
         filters=filters,
         scope=f"workspace={workspace_id}" if workspace_id else "",
         rows=rows[:AGENTS],
         found=len(rows),
         agents=len(picture.agents),
+        to_tell=[] if picture.agents else _to_tell(),
         glance=_glance(rows, workspace_id),
         waiting=handoffs_selectors.open_handoffs(picture.moment, LISTED, workspace_id=workspace_id),
         bars=_bars(minutes),
@@ -68,6 +72,18 @@ def home(request: HttpRequest) -> TemplateResponse:
         can_wait=sum(group.count for group in later),
         events=_latest(workspace_id),
     )
+
+
+def _to_tell() -> list[tuple[str, str, str]]:
+    """Return each client that `nexus setup` connected, its project, and what a person says to it first."""
+    home = CoreSettings.current().home
+    return [
+        (CLIENTS[client].title, record.project_root, first_words(client, record.project_root))
+        for _, record in setup_record.readable(home)
+        for client in dict.fromkeys(
+            client for written in record.files.values() for kind, client in written.parts if kind == "server"
+        )
+    ]
 
 
 @dataclass(frozen=True)
@@ -133,6 +149,7 @@ def _bars(minutes: list[int]) -> list[dict[str, int | float]]:
     ]
 
 
+CAN_WAIT = 50  # kinds from this rank on are folded
 EACH = 3  # of one kind on Home, so that none hides the others
 MOST_OF_A_KIND = 100  # of one kind on the Attention page
 
@@ -149,7 +166,6 @@ class AttentionRow:
     url: str
 
 
-CAN_WAIT = 50  # kinds from this rank on are folded
 @dataclass(frozen=True)
 class AttentionGroup:
     """The items of a kind: their number, those that are shown, and the actions on them."""

@@ -36,7 +36,7 @@ from nexus.hooks.client_commands import (
     remind_of_password,
     settings_flags,
 )
-from nexus.hooks.harness import PROBE, derived_id
+from nexus.hooks.harness import PROBE, first_words
 from nexus.hooks.setup_pieces import Piece
 from nexus.reservations.guard import hooks as guard
 from nexus.reservations.guard import repository, shell
@@ -264,7 +264,7 @@ class Command(NexusCommand):
         self.stdout.write("")
         for client in chosen:
             known = CLIENTS[client]
-            say = f'"You are {derived_id(client, str(root))} on Nexus. Do your first turn."'
+            say = f'"{first_words(client, str(root))}"'
             woken = "" if "hooks" in options["without"] else f" {known.woken}"
             self.stdout.write(f"{known.title}: {known.first} Then say {say}{woken}")
         if holder := running(home):
