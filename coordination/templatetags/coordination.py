@@ -25,8 +25,10 @@ def target(value: Any) -> str:
 @register.inclusion_tag("coordination/switcher.html")
 def workspace_switcher(request: HttpRequest) -> dict[str, Any]:
     """Return the menu in the header that chooses a workspace: for this page if it can follow, otherwise for Home."""
+    follows = switcher.follows(request)
     return {
         "chosen": switcher.chosen_workspace(request),
+        "follows": follows,
         "workspaces": Workspace.objects.order_by("-last_seen_at")[:OFFERED],
-        "page": request.path if switcher.follows(request) else reverse("admin:index"),
+        "page": request.path if follows else reverse("admin:index"),
     }

@@ -67,7 +67,7 @@ def test_a_page_of_the_hub_shows_the_choice_and_leads_to_the_home_of_another(
     browser.get(f"/admin/board/?workspace={other}")
     page = browser.get("/admin/settings/")
     assert page.status_code == 200
-    assert 'aria-label="Workspace: shop"' in page.text
+    assert 'aria-label="Workspace: shop, not on this page"' in page.text
     assert f'href="/admin/?workspace={team["workspace"]}"' in page.text
 
 
