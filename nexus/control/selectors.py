@@ -133,13 +133,19 @@ class Spending(NamedTuple):
 
 
 def in_workspace(workspace: Workspace | None, pool_agent: str = "", name: str = "") -> Q:
-    """Return the condition that an agent has, or had, a session in a workspace, or works below its root; without a
-    workspace, all agents. `pool_agent` and `name` lead to the agent, and to its name."""
+    """Return the condition that an agent has, or had, a session in a workspace, or works below its root or in a
+    worktree of it; without a workspace, all agents. `pool_agent` and `name` lead to the agent, and to its name."""
     if workspace is None:
         return Q()
-    root = workspace.root_realpath
-    below = Q(**{f"{pool_agent}cwd": root}) | Q(**{f"{pool_agent}cwd__startswith": f"{root.rstrip('/')}/"})
+    root, below = workspace.root_realpath, Q()
+    for path in (f"{pool_agent}cwd", f"{pool_agent}worktree__origin"):
+        below |= Q(**{path: root}) | Q(**{f"{path}__startswith": f"{root.rstrip('/')}/"})
     return below | Q(**{f"{name}agent_id__in": agents_in(workspace.pk)})
+
+
+def names_in(workspace: Workspace) -> set[str]:
+    """Return the names of the living agents of a workspace."""
+    return set(PoolAgent.objects.living().filter(in_workspace(workspace)).values_list("agent_id", flat=True))
 
 
 def spending(since: datetime, limit: int) -> list[Spending]:

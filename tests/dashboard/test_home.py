@@ -137,6 +137,13 @@ def test_every_kind_names_a_page_and_actions_that_there_are(db: None) -> None:
         assert not action.undo or action.undo in actions()
 
 
+def test_the_operator_is_no_agent(browser: Client, place: dict[str, str]) -> None:
+    do("agent_register", agent_id="operator", role="operator")
+    page = shown(browser.get("/admin/"))
+    assert [row.split()[0] for row in rows(page)] == ["ana", "bob", "cleo"]
+    assert "<strong>3</strong> free" in " ".join(page.split())
+
+
 def test_it_begins_with_what_costs_most_to_wait_and_folds_the_rest(
     clock: Clock, place: dict[str, str], offer: Callable[..., str], browser: Client
 ) -> None:

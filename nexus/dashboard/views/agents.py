@@ -32,8 +32,10 @@ from inbox import monitoring as inbox_monitoring
 from inbox.monitoring import Inbox, Picture
 from nexus.control.agents import monitoring
 from nexus.control.permissions import members
+from nexus.control.selectors import names_in
 from nexus.core.clock import now
 from nexus.core.coding_clients import APP_DATA, CLIENTS
+from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.dashboard.forms import AgentFilters, ArrivalFilters
 from nexus.dashboard.views.timeline import day_of
 from nexus.hooks.client_commands import program, settings_flags
@@ -324,8 +326,9 @@ class AgentRow:
 
 
 def roster(picture: Picture, words: str = "", workspace: Workspace | None = None) -> list[AgentRow]:
-    """Return every agent, the most urgent first; with words, those whose id, role or titles of work contain them; with
-    a workspace, those that have, or had, a session there."""
+    """Return every agent, the most urgent first, without the operators' identity; with words, those whose id, role or
+    titles of work contain them; with a workspace, those that have, or had, a session there, or work there for the
+    pool."""
     doing = works(picture.moment)
     pool = members.names()
     rows = [
@@ -336,9 +339,10 @@ def roster(picture: Picture, words: str = "", workspace: Workspace | None = None
             in_pool=state.agent_id in pool,
         )
         for state in picture.agents
+        if state.agent_id != OPERATOR_AGENT
     ]
     if workspace is not None:
-        there = set(presence.agents_in(workspace.pk))
+        there = {*presence.agents_in(workspace.pk), *names_in(workspace)}
         rows = [row for row in rows if row.state.agent_id in there]
     if words:
         rows = [row for row in rows if words.lower() in _words_of(row)]

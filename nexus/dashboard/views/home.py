@@ -26,6 +26,7 @@ from nexus.core.clock import now
 from nexus.core.coding_clients import CLIENTS
 from nexus.core.config import CoreSettings
 from nexus.core.contributions import SEPARATOR, Action, AttentionItem, AttentionKind
+from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.dashboard.forms import RosterFilters
 from nexus.dashboard.views.agents import AgentRow, count_states, roster
 from nexus.hooks import setup_record
@@ -48,6 +49,7 @@ def home(request: HttpRequest) -> TemplateResponse:
     workspace_id = workspace.pk if workspace else None
     rows = roster(picture, filters.text("q"), workspace)
     minutes = inbox_monitoring.per_minute(picture.moment, workspace_id=workspace_id)
+    agents = sum(state.agent_id != OPERATOR_AGENT for state in picture.agents)
     groups = needs(picture)
     urgent = [group for group in groups if group.kind.rank < CAN_WAIT]
     later = groups[len(urgent) :]
@@ -59,8 +61,8 @@ def home(request: HttpRequest) -> TemplateResponse:
         scope=f"workspace={workspace_id}" if workspace_id else "",
         rows=rows[:AGENTS],
         found=len(rows),
-        agents=len(picture.agents),
-        to_tell=[] if picture.agents else _to_tell(),
+        agents=agents,
+        to_tell=[] if agents else _to_tell(),
         glance=_glance(rows, workspace_id),
         waiting=handoffs_selectors.open_handoffs(picture.moment, LISTED, workspace_id=workspace_id),
         bars=_bars(minutes),
