@@ -43,6 +43,7 @@ from nexus.control.models import (
     PoolAgent,
     PoolWorktree,
     Question,
+    QuestionKind,
     ReviewComment,
     RuleScope,
     Turn,
@@ -471,6 +472,7 @@ def question(request: HttpRequest, question_id: str) -> HttpResponse:
     """Show one question in full, and the actions on it. POST answers it: always by a rule for `scope`."""
     found = get_object_or_404(Question.objects.with_parents().select_related("turn"), pk=question_id)
     names, known = actions_for(found, now()), actions()
+    in_place = {"pool_allow_always", *(["pool_answer"] if found.kind == QuestionKind.QUESTION else [])}
     form = AnswerForm(posted(request), _rules_of_always(found))
     if form.is_valid():
         operate(
@@ -483,7 +485,8 @@ def question(request: HttpRequest, question_id: str) -> HttpResponse:
         "Question",
         about=found.title,
         question=found,
-        actions=[known[name] for name in names if name != "pool_allow_always"],
+        actions=[known[name] for name in names if name not in in_place],
+        to_answer="pool_answer" in names and "pool_answer" in in_place,
         answer=form,
         can_always="pool_allow_always" in names,
         rules=found.rules.order_by("rule_id"),

@@ -114,6 +114,7 @@ class OperationForm(forms.Form):
 # Fields of parameters that mean the same in every operation, by name. Apps add theirs.
 PARAMETERS: dict[str, Callable[[], forms.Field]] = {
     "url": partial(forms.CharField, label="Address", widget=forms.TextInput(attrs={"autocomplete": "off"})),
+    **dict.fromkeys(("words", "reasons", "body"), partial(LinesField, rows=4)),
     "token": partial(forms.CharField, widget=forms.PasswordInput(attrs={"autocomplete": "off"})),
 }
 KINDS: dict[str, Callable[[], forms.Field]] = {

@@ -26,7 +26,7 @@ TAGS = {
 }
 ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}}
 
-_parser = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(["table", "strikethrough"])
+_parser = MarkdownIt("commonmark", {"html": False, "linkify": False, "breaks": True}).enable(["table", "strikethrough"])
 
 
 _DELIMITERS = re.compile(r"^\W*-[ \t|:-]*$", re.MULTILINE)  # the row below a table's head; may match other lines, too

@@ -184,7 +184,7 @@ def test_it_writes_to_a_role(page: Page, team: Ids) -> None:
     page.get_by_label("Role", exact=True).fill("worker")
     page.get_by_label("Subject").fill("Stand-up")
     page.get_by_label("Message (Markdown)").fill("What do you **do**?")
-    page.get_by_role("button", name="Send").click()
+    page.get_by_label("Message (Markdown)").press("Control+Enter")
     reading = page.get_by_role("article", name="Message")
     expect(reading).to_contain_text("Stand-up")
     expect(reading.get_by_role("listitem")).to_have_count(2)

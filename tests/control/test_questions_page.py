@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +13,9 @@ from django.test import Client
 
 from nexus.control.agents import questions
 from nexus.control.attention import VERDICTS, WHOLE, WORDS
-from nexus.control.models import PoolAgent, Question, QuestionStatus
+from nexus.control.models import PoolAgent, PoolWorktree, Question, QuestionKind, QuestionStatus
 from nexus.control.toolset import CONTROL
+from nexus.core.clock import now
 from nexus.core.operations import dispatch
 from nexus.core.operations.caller import Caller
 from tests.conftest import OPERATOR
@@ -184,3 +187,43 @@ def test_a_page_of_an_agent_has_its_questions_and_those_of_agents_below_it(
     assert "was first" in shown(browser.post(path, {"verdict": "pool_refuse"}, follow=True))
     for wrong in ("", "pool_destroy_agent"):
         assert browser.post(path, {"verdict": wrong}).status_code == 200
+
+
+def test_what_an_agent_asks_in_a_worktree_belongs_to_its_project(
+    lead: PoolAgent, browser: Client, tmp_path: Path
+) -> None:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "other").mkdir()
+    shop, other = (
+        do("workspace_resolve", project_root=str(tmp_path / name))["workspace_id"] for name in ("shop", "other")
+    )
+    do("agent_register", agent_id="lead")
+    PoolWorktree.objects.create(
+        worktree_id="tree_1", agent=lead, path="/trees/lead", git_dir="/trees/.git", branch="nexus/lead", base="0" * 40,
+        origin=str((tmp_path / "shop").resolve()), origin_git_dir="/shop/.git", created_at=now(),
+    )  # fmt: skip
+    Question.objects.create(
+        question_id="qst_1", agent_id="lead", pool_agent=lead, kind=QuestionKind.QUESTION, title="Which colour?",
+        asked_at=now(), expires_at=now() + timedelta(hours=1),
+    )  # fmt: skip
+    there, elsewhere = (shown(browser.get(f"/admin/?workspace={each}")) for each in (shop, other))
+    assert "lead asks: Which colour?" in there and "/admin/agents/lead/" in there
+    assert "lead asks" not in elsewhere and "/admin/agents/lead/" not in elsewhere
+
+
+def test_its_text_is_markdown_with_its_line_breaks_and_a_text_area_answers_it(ask: Ask, browser: Client) -> None:
+    asked = ask("Which?", kind="question", detail="One of\n*these*:\n\n- red <script>alert(1)</script>\n- blue")
+    page = browser.get(f"/admin/questions/{asked}/").content.decode()
+    assert (
+        "<p>One of<br>\n<em>these</em>:</p>" in page
+        and "&lt;script&gt;alert(1)" in page
+        and "<script>alert" not in page
+    )
+    assert re.search('<textarea id="words" name="words"[^>]* required', page) and buttons(page) == [
+        "pool_answer",
+        "pool_refuse",
+    ]
+    act(browser, do=f"pool_answer {asked}", asked="1", words="Blue,\nnot red.")
+    assert "<p>Blue,<br>\nnot red.</p>" in browser.get(f"/admin/questions/{asked}/").content.decode()
+    exact = ask("Run it?", detail="echo *a*\n  b")
+    assert "echo *a*\n  b</pre>" in browser.get(f"/admin/questions/{exact}/").content.decode()

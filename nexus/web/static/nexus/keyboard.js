@@ -26,6 +26,11 @@ document.addEventListener("keydown", (event) => {
     target.click();
     return;
   }
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && target.matches?.("textarea") && target.form) {
+    event.preventDefault();
+    target.form.requestSubmit(target.form.querySelector("button.nx-primary") ?? target.form.querySelector("button:not([type=button])"));
+    return;
+  }
   if (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !event.shiftKey && !event.altKey) {
     event.preventDefault(); // the theme listens too, but not from within a field
     if (target.matches?.("input, textarea, select")) window.dispatchEvent(new CustomEvent("opencommand"));
