@@ -310,7 +310,7 @@ CLIENTS: Mapping[str, Client] = {
                 "SessionEnd": Activity.GONE,
             },
         ),
-        woken="While it is idle only `nexus attach`, in tmux, wakes its agent.",
+        woken="While it is idle only `nexus attach`, in tmux or kitty, wakes its agent.",
         tools=Tools(
             "mcp_nexus_{}",
             {
@@ -400,7 +400,7 @@ CLIENTS: Mapping[str, Client] = {
         user_file="~/.cline/data/settings/cline_mcp_settings.json",
         types=("stdio", "streamableHttp"),
         empty_line=r"❯ (What can I do for you\?|Ask anything\.\.\.) ─",
-        woken="While it is idle only `nexus attach`, in tmux, wakes its agent.",
+        woken="While it is idle only `nexus attach`, in tmux or kitty, wakes its agent.",
     ),
     "copilot": Client(
         "Copilot CLI",
@@ -410,8 +410,8 @@ CLIENTS: Mapping[str, Client] = {
         project_file=".github/mcp.json",
         types=("local", "http"),
         first="Start `copilot` here anew and trust the folder.",
-        empty_line="❯ ─",
-        woken="While it is idle only `nexus attach`, in tmux, wakes its agent, or `nexus wait`, which it runs itself.",
+        empty_line="❯ ─|┃ ╹▀",  # the second in kitty
+        woken="Only `nexus attach`, in tmux or kitty, wakes its idle agent, or `nexus wait`, which it runs itself.",
     ),
     "auggie": Client(
         "Auggie",

@@ -1,4 +1,4 @@
-"""`nexus attach`: start a coding client in a pane of tmux, and wake its agent by a line typed into that pane.
+"""`nexus attach`: start a coding client in a pane of a terminal, and wake its agent by a line typed into that pane.
 
 The command becomes the client. A process beside it lives as long as the client, and sees by the agent's signal file
 that something may be new; `nexus wait` decides. The line is always the same text of ours, and is typed only while the
@@ -8,7 +8,6 @@ client is in the foreground, its screen is at rest and its input line is empty. 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from typing import Any, NoReturn
 from nexus.core import processes
 from nexus.core.coding_clients import CLIENTS
 from nexus.core.operations.errors import NexusError
-from nexus.hooks import harness, hook_state, signal_files, waiter, waking
+from nexus.hooks import harness, hook_state, panes, signal_files, waiter, waking
 
 Configure = Callable[[list[str]], tuple[Any, Sequence[str]]]
 
@@ -27,9 +26,6 @@ TICK_SECONDS = 0.5  # between two looks at the signal file
 SEEN_SECONDS = 10.0  # between two looks at the screen while nothing is new: a wake need not wait for it to be at rest
 QUIET_SECONDS = 1.5  # that the screen must be unchanged
 NOTED_SECONDS = 60  # that it is unchanged, and its input line not empty, before the person is told why nothing is typed
-SHOWN_SECONDS = 3.0  # for the client to show the typed line
-ENTER_SECONDS = 0.3  # before Enter: clients take one that comes at once for a part of what was pasted
-ENTERS = 3  # times that Enter is pressed, while the line stands there
 
 
 def main(configure: Configure, words: list[str]) -> NoReturn:
@@ -41,10 +37,10 @@ def main(configure: Configure, words: list[str]) -> NoReturn:
         call, _ = harness.parse_waiting(arguments, os.environ, "")
         if not call.is_named:
             raise ValueError("Pass --agent: the agent that works in this client.")
-        pane = Pane(_empty_line(command), os.getpid())
+        pane = panes.find(_empty_line(command), os.getpid())
     except (NexusError, ValueError) as error:
         raise SystemExit(waking.refusal(error)) from None
-    call = call._replace(session=f"tmux {pane.server} {pane.name}")
+    call = call._replace(session=f"{pane.kind} {pane.server} {pane.name}")
     processes.in_background(lambda: Watch(settings, call, options, pane).run(), 0, in_terminal=True)
     processes.become(command)
 
@@ -62,88 +58,10 @@ def _empty_line(command: Sequence[str]) -> str:
     return found
 
 
-class Pane:
-    """The pane of tmux in which this process runs, and a client in it."""
-
-    def __init__(self, empty_line: str, client: int) -> None:
-        self.server, self.name = (os.environ.get(name, "") for name in ("TMUX", "TMUX_PANE"))
-        self._empty_line = empty_line
-        self._group = os.getpgid(client)
-        self._shown: list[str] = []
-        self._changed_at = 0.0
-        try:
-            here = os.ttyname(0)
-        except OSError:
-            here = ""
-        if not here or self._tmux("display-message", "-p", "-t", self.name, "#{pane_tty}").strip() != here:
-            raise ValueError("Start it in a pane of tmux: Nexus can type into no other terminal.")
-
-    def _tmux(self, *words: str) -> str:
-        """Return what tmux prints; nothing if it refuses."""
-        try:
-            done = processes.in_foreground(["tmux", *words], env=processes.environment("TMUX"), captured=True)
-        except OSError:
-            return ""
-        return done.output.decode(errors="replace") if done.code == 0 else ""
-
-    def quiet_seconds(self) -> float:
-        """Look at the screen, and return for how long it has been unchanged; 0 where nobody may type, such as while a
-        person scrolls."""
-        where = "#{pane_in_mode}#{pane_synchronized} #{cursor_y}"
-        head, *rows = self._tmux(
-            "display-message", "-p", "-t", self.name, where, ";", "capture-pane", "-p", "-t", self.name
-        ).split("\n")
-        flags, _, cursor = head.partition(" ")
-        shown = rows[: int(cursor) + 2] if flags == "00" else []
-        if shown != self._shown or not shown:
-            self._shown, self._changed_at = shown, time.monotonic()
-        return time.monotonic() - self._changed_at
-
-    def is_empty(self) -> bool:
-        """Return whether the client is in the foreground, and the input line empty that the last look has seen."""
-        *_, line, below = ["", "", *self._shown]
-        shown = " ".join(re.sub(r"([─▀])+", r"\1", f"{line} {below}").split())
-        return re.fullmatch(self._empty_line, shown) is not None and self._has_foreground()
-
-    def _has_foreground(self) -> bool:
-        try:
-            terminal = os.open("/dev/tty", os.O_RDONLY)
-        except OSError:  # it is closed
-            return False
-        with os.fdopen(terminal):
-            return os.tcgetpgrp(terminal) == self._group
-
-    def type_line(self) -> bool:
-        """Type the line and press Enter. Return False, without Enter, if the input line does not have it alone."""
-        buffer = f"nexus{self.name}"
-        self._tmux("set-buffer", "-b", buffer, harness.TYPED, ";", "paste-buffer", "-dp", "-b", buffer, "-t", self.name)
-        give_up_at = time.monotonic() + SHOWN_SECONDS
-        while not self._shows_line():
-            if time.monotonic() > give_up_at:
-                return False
-            time.sleep(waiter.TICK_SECONDS / 10)
-        for _ in range(ENTERS):
-            time.sleep(ENTER_SECONDS)
-            if not (self._shows_line() and self._has_foreground()):
-                break
-            self._tmux("send-keys", "-t", self.name, "Enter")
-        return True
-
-    def _shows_line(self) -> bool:
-        """Return whether the input line has that line and nothing else, in one row or several."""
-        self.quiet_seconds()
-        text = "".join(each for row in self._shown[:-1] for each in row if each.isprintable() and not each.isspace())
-        return text.endswith(self._empty_line[0] + "".join(harness.TYPED.split()))
-
-    def tell_person(self, text: str) -> None:
-        """Show a text in tmux's status line for some seconds."""
-        self._tmux("display-message", "-d", "10000", "-t", self.name, text)
-
-
 class Watch:
     """The process beside a client."""
 
-    def __init__(self, settings: Any, call: harness.HookCall, options: Sequence[str], pane: Pane) -> None:
+    def __init__(self, settings: Any, call: harness.HookCall, options: Sequence[str], pane: panes.Pane) -> None:
         self.home, self.call, self.pane = settings.home, call, pane
         self.client = os.getppid()
         self.place, self.held = hook_state.take_place(settings.home, call)
@@ -165,9 +83,9 @@ class Watch:
             quiet, see_at = self.pane.quiet_seconds(), now + SEEN_SECONDS
             if not is_due or quiet < QUIET_SECONDS:
                 is_told = False
-            elif self.pane.is_empty():
+            elif self.pane.is_free():
                 self.waits = self.waits or self._look()
-                if self.waits and self.pane.quiet_seconds() >= QUIET_SECONDS and self.pane.is_empty():
+                if self.waits and self.pane.quiet_seconds() >= QUIET_SECONDS and self.pane.is_free():
                     self.waits = not self.pane.type_line()
             elif quiet > NOTED_SECONDS and not is_told:
                 agent = self.call.agent_id

@@ -15,7 +15,7 @@ from nexus.hooks import attaching
 class Command(NexusCommand):
     group = CommandGroup.CLIENTS
     help = (
-        "Start a client in this pane of tmux, and wake its agent by a line typed into the pane.\n"
+        "Start a client in this pane of tmux or kitty, and wake its agent by a line typed into it.\n"
         "When something comes for the agent itself (see `nexus wait`), Nexus types one fixed line and presses Enter:\n"
         "only while the client is in the foreground, its screen is at rest and its input line is empty. It ends with\n"
         f"the client. For {', '.join(attaching.EMPTY_LINES)}: of other programs Nexus cannot tell whether the\n"
