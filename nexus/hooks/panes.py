@@ -42,7 +42,7 @@ class Pane:
     def __init__(self, empty_line: str, client: int) -> None:
         self._empty_line = empty_line
         self._client, self._group = client, os.getpgid(client)
-        self._prompt = ""  # the sign at the beginning of the input line, as seen
+        self._prompt = empty_line[0]  # the sign at the beginning of the input line, until another is seen
         self._shown: list[str] = []
         self._changed_at = 0.0
 
@@ -112,7 +112,7 @@ class Pane:
         text = "".join(each for row in self._shown[:-1] for each in row if each.isprintable() and not each.isspace())
         prompt = re.escape(self._prompt)
         line = f"{prompt}?".join(re.escape(each) for each in harness.TYPED if not each.isspace())  # some begin each row
-        return self._prompt != "" and re.search(rf"{prompt}{line}\Z", text) is not None
+        return re.search(rf"{prompt}{line}\Z", text) is not None
 
 
 class TmuxPane(Pane):
