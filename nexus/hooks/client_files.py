@@ -234,7 +234,7 @@ def _put_handler(
     """Have one hook of Nexus for an event, or none."""
     _drop_handlers(document, client, event, keep=1 if group else 0, waits=waits)
     found = _handlers(document, client, event, waits=waits)
-    if group and not (found and _update(document, found[0], group)):
+    if group and not (found and _update(document, found[0], group, waits=waits)):
         _drop_handlers(document, client, event, waits=waits)
         document.append((*HOOKS, event), group)
 
@@ -269,8 +269,9 @@ def _drop_handlers(
         document.remove(group if is_alone else path, before)
 
 
-def _update(document: ConfigText, path: config_text.Path, wanted: Mapping[str, Any]) -> bool:
-    """Bring one of Nexus's hooks up to date in its place; return whether it may stay there."""
+def _update(document: ConfigText, path: config_text.Path, wanted: Mapping[str, Any], *, waits: bool) -> bool:
+    """Bring one of Nexus's hooks up to date in its place; return whether it may stay there. It keeps a person's own
+    time limit, but for the hook that waits: that one would end with it, and wake nobody."""
     group = path[:3]
     handler = wanted["hooks"][0] if "hooks" in wanted else wanted
     matcher, known = wanted.get("matcher"), document.get((*group, "matcher"))
@@ -278,7 +279,7 @@ def _update(document: ConfigText, path: config_text.Path, wanted: Mapping[str, A
     if (len(path) > len(group)) != ("hooks" in wanted) or (is_shared and known != matcher):
         return False
     for name, value in handler.items():
-        if name != "timeout" or document.get((*path, name)) is None:
+        if waits or name != "timeout" or document.get((*path, name)) is None:
             document.put((*path, name), value)
     if matcher is not None:
         document.put((*group, "matcher"), matcher)

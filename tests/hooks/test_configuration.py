@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -106,6 +107,13 @@ def test_it_replaces_the_hooks_of_an_earlier_install() -> None:
     text = rewritten(None, client_files.put_hooks("claude-code", COMMAND), moved)
     assert COMMAND not in text
     assert text == rewritten(None, moved)
+
+
+def test_a_persons_time_limit_stays_but_not_on_the_hook_that_waits() -> None:
+    put = client_files.put_hooks("claude-code", COMMAND)
+    text = re.sub(r'"timeout": \d+', '"timeout": 5', rewritten(None, put))
+    stops = [hook for group in json.loads(rewritten(text, put))["hooks"]["Stop"] for hook in group["hooks"]]
+    assert {hook.get("asyncRewake", False): hook["timeout"] == 5 for hook in stops} == {False: True, True: False}
 
 
 def test_it_keeps_its_neighbours_in_a_shared_group() -> None:
