@@ -41,11 +41,11 @@ def main(configure: Configure, ask: Ask) -> None:
         with time_limit(TIME_LIMIT_SECONDS):
             settings, arguments = configure()
             text = "" if sys.stdin.isatty() else read_input(sys.stdin.buffer)
-            call = harness.parse_call(arguments, os.environ, text)
+            call = harness.parse_call(arguments, os.environ, text, settings.home)
             sys.stdout.write(respond(settings, call, ask))
             sys.stdout.flush()
     except Exception as error:
-        complain(error, settings, call or harness.caller(sys.argv[2:], os.environ))
+        complain(error, settings, call or harness.caller(sys.argv[2:], os.environ, settings and settings.home))
 
 
 def read_input(stream: BinaryIO) -> str:

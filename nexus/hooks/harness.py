@@ -9,6 +9,7 @@ with its reason. Gemini CLI and Cursor: the same with other names. `text`: any o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -117,7 +118,7 @@ class HookCall(NamedTuple):
     root: str  # the project, resolved
     agent_id: str
     session: str = ""  # as the client names it
-    is_named: bool = False  # the agent was named, and its id not made of client and project
+    is_named: bool = False  # by an option or a variable
     continued: bool = False  # a hook has already kept the agent from stopping: do not do it again
     name: str | None = None  # the client's name of the point
     point: HarnessEvent | None = None  # the same for the handlers of `nexus.core.harness_events`
@@ -172,7 +173,7 @@ def _add_caller(parser: argparse.ArgumentParser) -> None:
         "--agent-id",
         "--agent",
         metavar="AGENT",
-        help="who the agent is; default: NEXUS_AGENT_ID, else made of client and project",
+        help="who the agent is; default: NEXUS_AGENT_ID, else as `nexus setup` named it, or made of client and project",
     )
     parser.add_argument(
         "--project-root",
@@ -182,11 +183,11 @@ def _add_caller(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def parse_call(arguments: Sequence[str], environ: Mapping[str, str], text: str) -> HookCall:
+def parse_call(arguments: Sequence[str], environ: Mapping[str, str], text: str, home: Path | None = None) -> HookCall:
     """Parse a call. Raises ValueError for an unknown option, or input that is not a JSON object."""
     parser = _Parser()
     add_options(parser)
-    return _call(parser.parse_args(arguments), environ, _object(text) if text.strip() else {})
+    return _call(parser.parse_args(arguments), environ, _object(text) if text.strip() else {}, home)
 
 
 def add_waiting_options(parser: argparse.ArgumentParser) -> None:
@@ -196,7 +197,9 @@ def add_waiting_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--session", default="", help="of several sessions of the agent, the one that waits")
 
 
-def parse_waiting(arguments: Sequence[str], environ: Mapping[str, str], text: str) -> tuple[HookCall, float]:
+def parse_waiting(
+    arguments: Sequence[str], environ: Mapping[str, str], text: str, home: Path | None = None
+) -> tuple[HookCall, float]:
     """Parse a call that waits; return it with the seconds that it waits at most. Raises ValueError as `parse_call`."""
     parser = _Parser()
     add_waiting_options(parser)
@@ -204,11 +207,11 @@ def parse_waiting(arguments: Sequence[str], environ: Mapping[str, str], text: st
     parser.add_argument(PLANNING, action="store_true")  # in the command line of all hooks of a client
     parser.set_defaults(event=None)
     given = parser.parse_args(arguments)
-    call = _call(given, environ, _object(text) if text.strip() else {})
+    call = _call(given, environ, _object(text) if text.strip() else {}, home)
     return call._replace(event=WAKE, session=given.session or call.session), given.seconds
 
 
-def caller(arguments: Sequence[str], environ: Mapping[str, str]) -> HookCall:
+def caller(arguments: Sequence[str], environ: Mapping[str, str], home: Path | None) -> HookCall:
     """Return whose call it is, as far as its arguments and variables say: for one that could not be read."""
     parser = _Parser(exit_on_error=False)
     add_options(parser)
@@ -216,10 +219,12 @@ def caller(arguments: Sequence[str], environ: Mapping[str, str]) -> HookCall:
         given, _ = parser.parse_known_args(arguments)
     except (ValueError, argparse.ArgumentError):
         given = parser.parse_args([])
-    return _call(given, environ, {})
+    return _call(given, environ, {}, home)
 
 
-def _call(given: argparse.Namespace, environ: Mapping[str, str], payload: dict[str, Any]) -> HookCall:
+def _call(
+    given: argparse.Namespace, environ: Mapping[str, str], payload: dict[str, Any], home: Path | None
+) -> HookCall:
     name = payload.get("hook_event_name")
     client = given.client or _client(name)
     own_names = dict(zip(HARNESSES[client].names, EVENTS, strict=True))
@@ -231,7 +236,7 @@ def _call(given: argparse.Namespace, environ: Mapping[str, str], payload: dict[s
         client=client,
         event=event,
         root=root,
-        agent_id=named or derived_id(client, root),
+        agent_id=named or derived_id(client, root, home),
         session=_text(payload, "session_id", "conversation_id"),
         is_named=bool(named),
         continued=bool(payload.get("stop_hook_active") or payload.get("loop_count")),
@@ -272,19 +277,32 @@ def _project(environ: Mapping[str, str], payload: Mapping[str, Any]) -> str:
         return environ.get("PWD", os.sep)
 
 
-def derived_id(client: str, root: str) -> str:
-    """Return the agent id for a harness without a given one: the same for every session of that harness in that
-    project."""
+def derived_id(client: str, root: str, home: Path | None = None) -> str:
+    """Return the agent id for a harness without a given one, the same for every session of that harness in that
+    project: the one that `nexus setup` gave it with this home, else one made of both names."""
     import hashlib  # takes a twentieth of the time of a hook with a given id
 
-    digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
-    name = "".join(letter for letter in Path(root).name if letter.isprintable())
-    return f"{client}@{name[: MAX_ID - 50]}-{digest}"
+    if home is not None:
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            return str(json.loads(setup_file(home, root).read_bytes())["agents"][client])
+    return f"{client}@{name_of(root)}-{hashlib.sha256(os.fsencode(root)).hexdigest()[:8]}"
 
 
-def first_words(client: str, root: str) -> str:
-    """Return what a person says first to a client in a project."""
-    return f"You are {derived_id(client, root)} on Nexus. Do your first turn."
+def setup_file(home: Path, root: str | Path) -> Path:
+    """Return the path of the record of what `nexus setup` did for a project."""
+    import hashlib
+
+    return home / "setup" / f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:32]}.json"
+
+
+def name_of(root: str) -> str:
+    """Return a project's name as a part of agent ids."""
+    return "".join(letter for letter in Path(root).name if letter.isprintable())[: MAX_ID - 50]
+
+
+def first_words(agent_id: str) -> str:
+    """Return what a person says first to an agent."""
+    return f"You are {agent_id} on Nexus. Do your first turn."
 
 
 def render(call: HookCall, text: str) -> str:

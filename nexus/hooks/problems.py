@@ -74,7 +74,7 @@ def failing(home: Path) -> Iterator[HookProblem]:
 
 def _silent(home: Path) -> Iterator[HookProblem]:
     installed = list(islice(_installed(home), MOST))
-    names = [derived_id(client, root) for client, root, _ in installed]
+    names = [derived_id(client, root, home) for client, root, _ in installed]
     acted = dict(Agent.objects.filter(pk__in=names).values_list("pk", "last_seen_at"))
     for agent_id, (client, root, since) in zip(names, installed, strict=True):
         last_act = acted.get(agent_id)

@@ -4,9 +4,7 @@ project>.json`."""
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import takewhile
@@ -24,6 +22,7 @@ from nexus.core.operations.errors import NexusError
 from nexus.hooks import client_entries, client_files
 from nexus.hooks.client_files import Edit
 from nexus.hooks.config_text import FORMATS
+from nexus.hooks.harness import setup_file
 from nexus.hooks.setup_pieces import Kind, Piece, without_paragraph
 from nexus.hooks.signal_files import private_directory
 
@@ -102,11 +101,7 @@ class Record:
     files: dict[str, Written] = field(default_factory=dict)  # by path, in the order of writing
     guard: bool = False  # whether it installed the commit guard
     hub: dict[str, Any] = field(default_factory=dict)  # how it started the hub
-
-
-def path(home: Path, project_root: Path) -> Path:
-    """Return the path of a project's record."""
-    return home / "setup" / f"{hashlib.sha256(os.fsencode(project_root)).hexdigest()[:32]}.json"
+    agents: dict[str, str] = field(default_factory=dict)  # the agents' ids, by client
 
 
 def paths(home: Path) -> list[Path]:
@@ -116,7 +111,7 @@ def paths(home: Path) -> list[Path]:
 
 def has_other_projects(home: Path, project_root: Path) -> bool:
     """Return whether setup has written for another project whose agents use the same hub."""
-    return any(file != path(home, project_root) for file in paths(home))
+    return any(file != setup_file(home, project_root) for file in paths(home))
 
 
 @contextlib.contextmanager
@@ -129,7 +124,7 @@ def lock(home: Path) -> Iterator[None]:
 
 def load(home: Path, project_root: Path) -> Record:
     """Return a project's record; an empty one if there is none. Raises CONFIG_ERROR if it cannot be read."""
-    file = path(home, project_root)
+    file = setup_file(home, project_root)
     return read(file) if file.exists() else Record(str(project_root))
 
 
@@ -155,7 +150,9 @@ def _of_others(home: Path, record: Record, *, that_exist: bool = False) -> dict[
     """Return the files that setup wrote for other projects, too; on request only for those that were not deleted."""
     found: dict[str, Written] = {}
     for file, other in readable(home):
-        if file != path(home, Path(record.project_root)) and (not that_exist or Path(other.project_root).is_dir()):
+        if file != setup_file(home, Path(record.project_root)) and (
+            not that_exist or Path(other.project_root).is_dir()
+        ):
             found |= other.files
     return found
 
@@ -202,7 +199,7 @@ def read(file: Path) -> Record:
 
 def save(home: Path, record: Record) -> None:
     """Store a record; an empty one is deleted."""
-    file = path(home, Path(record.project_root))
+    file = setup_file(home, Path(record.project_root))
     if record.files or record.guard or record.hub:
         files.replace(file, json.dumps(asdict(record), indent=1).encode(), durable=True)
     else:

@@ -48,7 +48,7 @@ def main(configure: Configure, ask: Ask, *, hooked: bool) -> NoReturn:
     try:
         with time_limit(LIMIT_SECONDS):
             settings, arguments = configure()
-            call, seconds = _call(arguments, before, hooked)
+            call, seconds = _call(arguments, before, hooked, settings.home)
             waking = HARNESSES[call.client].waking if hooked else None
             if hooked and not _can_wake(waking):
                 os._exit(0)
@@ -61,7 +61,7 @@ def main(configure: Configure, ask: Ask, *, hooked: bool) -> NoReturn:
     except Exception as error:
         if not hooked:  # who typed the command reads it: no hook failed
             raise SystemExit(refusal(error)) from None
-        entry.complain(error, settings, call or harness.caller(sys.argv[2:], os.environ))
+        entry.complain(error, settings, call or harness.caller(sys.argv[2:], os.environ, settings and settings.home))
         os._exit(0)
     start_turn = STARTERS.get(way, partial(write, sys.stderr if hooked else sys.stdout))
     known = signal_files.stamp(settings.home, call.agent_id)  # before the look, so that no signal is missed
@@ -91,11 +91,11 @@ def refusal(error: Exception) -> str:
     return f"[nexus] {Code.CONFIG_ERROR}: {error}"
 
 
-def _call(arguments: Any, before: dict[str, Any], hooked: bool) -> tuple[HookCall, float]:
+def _call(arguments: Any, before: dict[str, Any], hooked: bool, home: Path) -> tuple[HookCall, float]:
     if before:
         return HookCall(**before["call"]), math.inf
     text = entry.read_input(sys.stdin.buffer) if hooked and not sys.stdin.isatty() else ""
-    call, seconds = harness.parse_waiting(arguments, os.environ, text)
+    call, seconds = harness.parse_waiting(arguments, os.environ, text, home)
     if not (hooked or call.is_named):
         raise ValueError("Pass --agent, or set NEXUS_AGENT_ID: the agent that waits.")
     return call, seconds

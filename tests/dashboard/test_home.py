@@ -20,6 +20,7 @@ from inbox.models import Delivery
 from nexus.core.apps import actions, nexus_apps
 from nexus.core.operations.registry import TOOLSETS
 from nexus.hooks import setup_record
+from nexus.hooks.harness import setup_file
 from nexus.hooks.models import Webhook
 from nexus.hooks.setup_record import Record, Written
 from tests.conftest import OPERATOR
@@ -162,7 +163,7 @@ def test_it_begins_with_what_costs_most_to_wait_and_folds_the_rest(
 
 def test_after_setup_it_says_what_to_tell_the_client(db: None, browser: Client, settings: Any, tmp_path: Path) -> None:
     assert "Make the first agent" in shown(browser.get("/admin/"))
-    file = setup_record.path(settings.NEXUS.home, tmp_path)
+    file = setup_file(settings.NEXUS.home, tmp_path)
     record = Record(str(tmp_path), {str(tmp_path / ".mcp.json"): Written(None, "{}", [("server", "claude-code")], [])})
     file.parent.mkdir(parents=True, exist_ok=True)
     setup_record.save(settings.NEXUS.home, record)

@@ -23,7 +23,7 @@ from nexus.core.coding_clients import CLIENTS, PLUGGED
 from nexus.core.operations.errors import Code, NexusError
 from nexus.hooks import entry, hook_state, problems, setup_record
 from nexus.hooks.attention import KINDS
-from nexus.hooks.harness import derived_id
+from nexus.hooks.harness import derived_id, setup_file
 from nexus.hooks.setup_pieces import Kind
 from nexus.hooks.setup_record import Record, Written
 from tests.conftest import OPERATOR, Call
@@ -88,7 +88,7 @@ def test_a_hook_that_its_client_does_not_run_is_shown(
 ) -> None:
     agent_id = derived_id(client, project)
     written = {f"{project}/{path}": Written(None, "{}", [(kind, client)], [])}
-    setup_record.path(home, Path(project)).parent.mkdir()
+    setup_file(home, Path(project)).parent.mkdir()
     setup_record.save(home, Record(project, written))
     call("agent_register", agent_id=agent_id)
     assert shown() == [], "it may have to be started anew"

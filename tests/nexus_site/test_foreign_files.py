@@ -38,6 +38,7 @@ EXCEPTIONS = {
     "nexus/hooks/client_processes.py _process": KERNEL,
     "nexus/hooks/client_processes.py _runs_something": KERNEL,
     "nexus/hooks/client_processes.py _tidy": OURS,
+    "nexus/hooks/harness.py derived_id": OURS,
     "nexus/hooks/hook_state.py _load": OURS,
     "nexus/hooks/hook_state.py lock": OURS,
     "nexus/hooks/hook_state.py _fault_files": OURS,

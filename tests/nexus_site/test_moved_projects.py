@@ -16,6 +16,7 @@ from coordination.paths import workspace_id_of
 from nexus.core.operations import dispatch
 from nexus.core.operations.registry import Toolset
 from nexus.hooks import setup_record
+from nexus.hooks.harness import setup_file
 from nexus.planning.toolset import PLANNING
 from nexus.reservations.toolset import FILES
 from tests.conftest import LOCAL, Call
@@ -151,4 +152,4 @@ def test_what_setup_recorded_follows(call: Call, shop: Path, home: Path) -> None
     record = setup_record.load(home, store)
     assert list(record.files) == [str(store / ".cursor" / "mcp.json")]
     assert record.files[str(store / ".cursor" / "mcp.json")].made == [str(store / ".cursor")]
-    assert not setup_record.path(home, shop).exists()
+    assert not setup_file(home, shop).exists()

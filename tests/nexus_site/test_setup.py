@@ -21,10 +21,12 @@ from nexus.core.instance import Holder
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.registry import TOOLSETS
 from nexus.hooks import client_entries, setup_pieces, setup_record
+from nexus.hooks.harness import derived_id, setup_file
 from nexus.reservations.guard import hooks as guard
 from nexus.reservations.management.commands.guard import hook_arguments
 from nexus_site import background
 from nexus_site.management.commands import setup
+from tests.conftest import Call, Furnish
 from tests.git import git
 from tests.outside import program
 
@@ -117,9 +119,9 @@ def test_it_connects_every_client_and_takes_back_exactly_what_it_wrote(home: Pat
 def test_it_changes_nothing_the_second_time(home: Path, shop: Path) -> None:
     set_up(shop)
     before = everything(home, shop)
-    kept = setup_record.path(home / ".nexus", shop).read_text()
+    kept = setup_file(home / ".nexus", shop).read_text()
     assert "Nothing needs a change." in set_up(shop)
-    assert (everything(home, shop), setup_record.path(home / ".nexus", shop).read_text()) == (before, kept)
+    assert (everything(home, shop), setup_file(home / ".nexus", shop).read_text()) == (before, kept)
 
 
 def test_its_check_writes_nothing_and_says_what_is_missing(home: Path, shop: Path) -> None:
@@ -206,7 +208,7 @@ def test_a_failed_write_leaves_every_file_as_it_was(home: Path, shop: Path, monk
     assert (code, "SKILL.md cannot be written" in err) == (1, True)
     assert everything(home, shop) == before
     assert directories(home, shop) == made
-    assert not setup_record.path(home / ".nexus", shop).exists()
+    assert not setup_file(home / ".nexus", shop).exists()
 
 
 def test_what_a_killed_run_wrote_can_be_taken_back(home: Path, shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,6 +278,41 @@ def test_it_says_that_no_client_is_here(home: Path, shop: Path, monkeypatch: pyt
     monkeypatch.setattr(client_entries, "installed_clients", list)
     code, _, err = ran(shop, "--yes")
     assert (code, "No coding client was found" in err) == (1, True)
+
+
+# Whom agents are
+
+
+def test_an_agent_is_called_by_its_client_and_its_project(home: Path, shop: Path, tmp_path: Path) -> None:
+    assert "You are claude@project on Nexus." in set_up(shop)
+    called = [derived_id(client, str(shop), home / ".nexus") for client in ("claude-code", "codex")]
+    assert called == ["claude@project", "codex@project"]
+    other = tmp_path / "other" / shop.name
+    other.mkdir(parents=True)
+    assert "You are claude@project-2 on Nexus." in set_up(other, "--client", "claude-code")
+    assert "You are claude@project on Nexus." in set_up(shop)
+
+
+def test_a_name_of_another_project_s_agent_in_a_shared_store_is_not_given_again(
+    home: Path, shop: Path, call: Call, furnish: Furnish, tmp_path: Path
+) -> None:
+    furnish(home / ".nexus")
+    elsewhere = call("workspace_resolve", project_root=str(tmp_path))["workspace_id"]
+    call("agent_register", agent_id="codex@project")
+    call("session_open", agent_id="codex@project", workspace_id=elsewhere)
+    assert "You are codex@project-2 on Nexus." in set_up(shop, "--client", "codex")
+
+
+def test_a_project_that_an_earlier_version_set_up_keeps_its_agents_names(home: Path, shop: Path) -> None:
+    set_up(shop, "--client", "codex")
+    file = setup_file(home / ".nexus", shop)
+    record = json.loads(file.read_text())
+    del record["agents"]
+    file.write_text(json.dumps(record))
+    said = set_up(shop)
+    assert f"You are {derived_id('codex', str(shop))} on Nexus." in said
+    assert "You are claude@project on Nexus." in said
+    assert ran(shop, "--undo", "--yes")[0] == 0
 
 
 # What agents read

@@ -30,7 +30,7 @@ from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.dashboard.forms import RosterFilters
 from nexus.dashboard.views.agents import AgentRow, count_states, roster
 from nexus.hooks import setup_record
-from nexus.hooks.harness import first_words
+from nexus.hooks.harness import derived_id, first_words
 from nexus.web.page import operator, render
 from nexus.web.templatetags.nexus import plain
 from nexus.web.theme import listed_pages
@@ -80,7 +80,7 @@ def _to_tell() -> list[tuple[str, str, str]]:
     """Return each client that `nexus setup` connected, its project, and what a person says to it first."""
     home = CoreSettings.current().home
     return [
-        (CLIENTS[client].title, record.project_root, first_words(client, record.project_root))
+        (CLIENTS[client].title, record.project_root, first_words(derived_id(client, record.project_root, home)))
         for _, record in setup_record.readable(home)
         for client in dict.fromkeys(
             client for written in record.files.values() for kind, client in written.parts if kind == "server"

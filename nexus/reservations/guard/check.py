@@ -128,7 +128,7 @@ def _agents(environ: Mapping[str, str], home: str, roots: Sequence[str]) -> Sequ
         return [None]
     from nexus.hooks.harness import derived_id
 
-    return [derived_id(client, root) for root in roots]
+    return [derived_id(client, root, Path(home)) for root in roots]
 
 
 def _home(flags: str) -> str:

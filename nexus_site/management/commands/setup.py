@@ -26,7 +26,7 @@ from nexus.core.logs import redact
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.parameters import whole_number
 from nexus.core.processes import CHUNK, PIPE, own_environment, start
-from nexus.hooks import client_entries, hook_state, setup_pieces, setup_record, signal_files
+from nexus.hooks import agent_names, client_entries, hook_state, setup_pieces, setup_record, signal_files
 from nexus.hooks.client_commands import (
     EDITS,
     TOOLSETS,
@@ -140,6 +140,7 @@ class Command(NexusCommand):
                 "No coding client was found on this machine. Install one, or name it: nexus setup --client codex.",
             )
         known = setup_record.load(home, root)
+        agent_names.assign(home, known, chosen)
         wanted = list(_pieces(root, chosen, options))
         changes, refused = setup_record.plan(wanted)
         guarded = [] if "guard" in options["without"] else self._lacking_hooks(root)
@@ -262,9 +263,11 @@ class Command(NexusCommand):
             if row.holds is False and len(row.detail) > LONGEST_DETAIL:  # the table shortens it
                 self.stdout.write(f"\n{row.what}: {row.detail}")
         self.stdout.write("")
+        record = setup_record.load(home, root)
+        agent_names.assign(home, record, chosen)
         for client in chosen:
             known = CLIENTS[client]
-            say = f'"{first_words(client, str(root))}"'
+            say = f'"{first_words(record.agents[client])}"'
             woken = "" if "hooks" in options["without"] else f" {known.woken}"
             self.stdout.write(f"{known.title}: {known.first} Then say {say}{woken}")
         if holder := running(home):
