@@ -22,7 +22,7 @@ from nexus.core.installation import DISTRIBUTION, UVX, requirement
 from nexus.core.logs import redact
 from nexus.core.processes import CHUNK, operators_git, python, run
 from nexus.hooks import client_files
-from nexus.hooks.client_entries import STORE_SETTINGS
+from nexus.hooks.client_entries import SERVER, STORE_SETTINGS
 
 BACKUPS = "client-backups"  # in the home; beside a file in a repository a backup would be committed
 EDITS = "guard_edits"  # and that of reservations
@@ -56,6 +56,15 @@ def program() -> list[str]:
         return [sys.executable, str(started)]
     # Not by its script: where that is gone, Python ends with 2, at which Claude Code goes on, or begins a turn.
     return python("nexus", alone=True) if _is_pythons(started) else [str(started)]
+
+
+def shared_program() -> list[str]:
+    """Return the command for a file that colleagues have, too: `nexus` itself where an installer linked this one into a
+    directory on the PATH, as `uv tool` and `pipx` do; otherwise, and for a store of this machine's choice, that of
+    `program`."""
+    found = Path(shutil.which(SERVER) or "")
+    is_linked = found.is_symlink() and found.resolve() == Path(sys.argv[0]).resolve()
+    return [SERVER] if is_linked and not settings_flags() else program()
 
 
 def _is_pythons(script: Path) -> bool:

@@ -75,7 +75,7 @@ class Piece:
 
     title: str
     file: Path
-    kind: Kind
+    kind: Kind  # lines that are added to a text are a paragraph
     client: str  # the client of an entry or a plugin; otherwise empty
     put: Callable[[str | None], Change]
     paste: str  # the text to paste by hand if Nexus cannot write it
@@ -144,6 +144,17 @@ def _guide(root: Path, name: str) -> str:
     except NexusError:
         return name
     return AGENTS if IMPORTED in text else name
+
+
+def ignored(file: Path, lines: Sequence[str]) -> Piece:
+    """Return these lines of the file in which git keeps what it ignores in this clone alone."""
+
+    def put(text: str | None) -> Change:
+        lacking = "".join(f"{line}\n" for line in lines if line not in (text or "").splitlines())
+        gap = "\n" if lacking and text and not text.endswith("\n") else ""
+        return Change(file, text, (text or "") + gap + lacking if lacking else text)
+
+    return Piece("ignored by git", file, "paragraph", "", put, "".join(f"{line}\n" for line in lines))
 
 
 def _paragraph(file: Path) -> Piece:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core.management import call_command
 
 from nexus.core.coding_clients import CLIENTS
@@ -102,7 +103,7 @@ def directories(*places: Path) -> set[Path]:
 
 def test_it_connects_every_client_and_takes_back_exactly_what_it_wrote(home: Path, shop: Path) -> None:
     before, made = everything(home, shop), directories(home, shop)
-    shown = set_up(shop)
+    shown = set_up(shop, "--diff")
     written = ".mcp.json .codex/config.toml .qwen/settings.json opencode.json .claude/settings.local.json"
     for path in (*written.split(), ".opencode/plugins/nexus.js"):
         assert f"+++ {shop / path}" in shown and "nexus" in (shop / path).read_text()
@@ -230,8 +231,16 @@ def test_it_asks_once_and_writes_nothing_when_told_no(home: Path, shop: Path, mo
     monkeypatch.setattr(setup.Command, "ask", no)
     code, out, _ = ran(shop)
     assert (code, everything(home, shop)) == (0, before)
-    assert len(asked) == 1 and "Nothing was written." in out and "start the hub" in asked[0]
-    assert {"  .codex/config.toml", "  AGENTS.md", "  .git/hooks/pre-commit"} < {*out.splitlines()}
+    assert len(asked) == 1 and "Nothing was written." in out
+    rows = [tuple(line.split("  ")) for line in out.splitlines()]
+    rows = [tuple(cell.strip() for cell in row if cell) for row in rows]
+    assert {
+        ("Claude Code", ".claude/settings.local.json", "mail"),
+        ("Gemini CLI", ".gemini/settings.json", "tools, mail"),
+        ("all", "AGENTS.md", "paragraph"),
+        ("git", ".git/hooks", "commit guard"),
+    } < {*rows}
+    assert "started" in out and "+++" not in out
 
 
 def test_it_leaves_a_guard_that_was_there(home: Path, shop: Path) -> None:
@@ -278,6 +287,51 @@ def test_it_says_that_no_client_is_here(home: Path, shop: Path, monkeypatch: pyt
     monkeypatch.setattr(client_entries, "installed_clients", list)
     code, _, err = ran(shop, "--yes")
     assert (code, "No coding client was found" in err) == (1, True)
+
+
+# What belongs into commits
+
+
+def link(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Install Nexus as `uv tool` and `pipx` do: a link on the PATH leads to the program."""
+    (tmp_path / "tool").mkdir()
+    (tmp_path / "tool" / "nexus").touch(0o755)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "nexus").symlink_to(tmp_path / "tool" / "nexus")
+    monkeypatch.setattr("sys.argv", [str(tmp_path / "bin" / "nexus")])
+    usual = dict.fromkeys(client_entries.STORE_SETTINGS, "default")
+    monkeypatch.setattr("django.conf.settings.NEXUS_SOURCES", {**settings.NEXUS_SOURCES, **usual})
+
+
+def test_what_colleagues_may_have_starts_nexus_by_its_name(
+    home: Path, shop: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link(home, tmp_path, monkeypatch)
+    said = set_up(shop)
+    assert json.loads((shop / ".mcp.json").read_text())["mcpServers"]["nexus"]["command"] == "nexus"
+    assert '"nexus hook --client gemini' in (shop / ".gemini/settings.json").read_text()
+    assert 'const COMMAND = ["nexus", "hook",' in (shop / ".opencode/plugins/nexus.js").read_text()
+    assert str(tmp_path) in (shop / ".claude/settings.local.json").read_text()
+    assert str(tmp_path) in (home / ".codeium/windsurf/mcp_config.json").read_text(), "an editor may have another PATH"
+    [shared] = [line for line in said.splitlines() if line.startswith("Commit these")]
+    assert ".mcp.json" in shared and ".codex/hooks.json" in shared and ".local." not in shared
+    left = git(shop, "status", "--porcelain", "--untracked-files=all")
+    assert ".mcp.json" in left and "settings.local.json" not in left
+    ran(shop, "--undo", "--yes")
+    assert "settings" not in (shop / ".git/info/exclude").read_text()
+
+
+def test_git_ignores_what_names_this_machine_and_nobody_else_s_lines_change(home: Path, shop: Path) -> None:
+    exclude = shop / ".git/info/exclude"
+    exclude.write_text("*.swp\n")
+    assert "Do not commit these" in set_up(shop, "--client", "claude-code")
+    left = git(shop, "status", "--porcelain", "--untracked-files=all")
+    assert ".mcp.json" not in left and ".claude/skills/nexus/SKILL.md" in left
+    exclude.write_text(exclude.read_text() + "*.orig\n")
+    ran(shop, "--undo", "--yes")
+    assert exclude.read_text().split() == ["*.swp", "*.orig"]
+    set_up(shop, "--without", "exclude")
+    assert "mcp.json" not in exclude.read_text()
 
 
 # Whom agents are

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import selectors
 import shlex
 import sys
@@ -35,6 +36,7 @@ from nexus.hooks.client_commands import (
     project,
     remind_of_password,
     settings_flags,
+    shared_program,
 )
 from nexus.hooks.harness import PROBE, first_words
 from nexus.hooks.setup_pieces import Piece
@@ -44,7 +46,9 @@ from nexus.reservations.management.commands.guard import hook_arguments
 from nexus_site import background
 
 USUAL = ("coordination", "files", "questions")  # mail and handoffs, reservations, questions to a person
-PARTS = ("hub", "guard", "hooks", "texts")  # for --without
+PARTS = ("hub", "guard", "hooks", "texts", "exclude")  # for --without
+PORT = 8420
+LOCAL = ".local."  # in the name of a client's file in a project that is of one person
 LACKING = 4  # exit code of --check
 ANSWER_SECONDS = 60
 LONGEST_DETAIL = 1_000  # what to do about a file ends the line
@@ -75,10 +79,10 @@ class CheckRow(NamedTuple):
 class Command(NexusCommand):
     group = CommandGroup.CLIENTS
     help = (
-        "Connect this project's coding clients, and start the hub. Shows every change first, and asks once.\n"
+        "Connect this project's coding clients, and start the hub. Shows its plan first, and asks.\n"
         "Finds the clients on this machine, gives each the tools of Nexus and the hooks that announce mail,\n"
         "installs the commit guard, writes a skill and a paragraph for agents, and starts the hub. A second run\n"
-        "changes nothing."
+        "does what the first could not, and else changes nothing."
     )
     examples = (
         "examples:\n"
@@ -114,7 +118,10 @@ class Command(NexusCommand):
             metavar="PART",
             help=f"leave a part out: {', '.join(PARTS)} (the skill and the paragraph)",
         )
-        parser.add_argument("--port", type=_port, default=8420, help="the port of the hub it starts; default: 8420")
+        parser.add_argument("--diff", action="store_true", help="show each line that would be written")
+        parser.add_argument(
+            "--port", type=_port, default=PORT, help=f"the port of the hub it starts; default: {PORT}"
+        )
         parser.add_argument("--at-login", action="store_true", help="start the hub at each login (systemd, launchd)")
         add_project_root(parser)
         add_setup_options(parser)
@@ -145,20 +152,17 @@ class Command(NexusCommand):
         changes, refused = setup_record.plan(wanted)
         guarded = [] if "guard" in options["without"] else self._lacking_hooks(root)
         starts = "hub" not in options["without"] and _needs_start(home, known, at_login=options["at_login"])
+        written = [piece for piece in wanted if piece.file in changes]
+        rows = _plan(root, written, guarded)
+        rows += [("", "", "the hub, started")] if starts else []
         self.stdout.write(f"Found: {', '.join(CLIENTS[name].title for name in chosen)}.\n")
-        for change in changes.values():
+        for change in changes.values() if options["diff"] else ():
             self.stdout.write(redact(change.diff))
         for piece, error in refused:
             self.stderr.write(f"[nexus] {error.message} Put this in yourself:\n{piece.paste}")
-        steps = [
-            *([f"write {_count(len(changes), 'file')}"] if changes else []),
-            *([f"install {_count(len(guarded), 'git hook')}"] if guarded else []),
-            *(["start the hub"] if starts else []),
-        ]
-        if steps and not options["yes"]:
-            shown = [f"  {_short(file, root)}" for file in (*changes, *guarded)]
-            self.stdout.write("\n".join(["", *shown]))
-            if not self.ask(f"{', '.join(steps).capitalize()}?"):
+        if rows:
+            self.stdout.write("\n".join([*table(("client", "file", "what"), rows), "", *_about_commits(root, written)]))
+            if not options["yes"] and not self.ask("Do this? --diff shows each line."):
                 self.stdout.write("Nothing was written.")
                 return 0
         setup_record.write(home, known, list(changes.values()), wanted)
@@ -167,7 +171,7 @@ class Command(NexusCommand):
         if starts:
             self._start(home, known, options["port"], at_login=options["at_login"])
         remind_of_password(self)
-        if not steps:
+        if not rows:
             self.stdout.write("Nothing needs a change.")
         return self._check(home, root, {**options, "client": chosen})
 
@@ -321,19 +325,70 @@ def _needs_start(home: Path, known: setup_record.Record, *, at_login: bool) -> b
 
 def _pieces(root: Path, chosen: Sequence[str], options: Mapping[str, Any]) -> Iterator[Piece]:
     """Yield what setup writes into files for these clients."""
-    scope = options["scope"]
-    for client in chosen:
-        yield setup_pieces.server(client, root, scope, _runmcp())
-        if client in HARNESSES and "hooks" not in options["without"]:
-            yield setup_pieces.hooks(
-                client, root, scope, client_entries.hook_command(program(), client, settings_flags(EDITS))
-            )
+    entries = [*_entries(root, chosen, options)]
+    yield from entries
     if "texts" not in options["without"]:
         yield from setup_pieces.texts(chosen, root, _toolsets())
+    local = dict.fromkeys(piece.file for piece in entries if _is_local(piece, root))
+    here = repository.find_repository(str(root)) if local and "exclude" not in options["without"] else None
+    if here:
+        yield setup_pieces.ignored(Path(here.common, "info", "exclude"), [_ignoring(here.top, file) for file in local])
     if options["at_login"]:
         file, manager = background.unit()
         content = background.unit_text(manager, _serve_command(options["port"]), CoreSettings.current().home)
         yield setup_pieces.whole("hub at login", file, content)
+
+
+def _entries(root: Path, chosen: Sequence[str], options: Mapping[str, Any]) -> Iterator[Piece]:
+    """Yield the clients' entries and hooks. What colleagues may have, too, starts `nexus` by its name."""
+    scope = options["scope"]
+    for client in chosen:
+        starts = program if scope == "user" or CLIENTS[client].project_file is None else shared_program
+        yield setup_pieces.server(client, root, scope, [*starts(), *_runmcp()])
+        if client in HARNESSES and "hooks" not in options["without"]:
+            starts = program if scope == "user" or LOCAL in HARNESSES[client].project_file else shared_program
+            command = client_entries.hook_command(starts(), client, settings_flags(EDITS))
+            yield setup_pieces.hooks(client, root, scope, command)
+
+
+def _is_local(piece: Piece, root: Path) -> bool:
+    """Return whether what a client has in a file of the project is of use on this machine alone."""
+    is_shared = LOCAL not in piece.file.name and shared_program() == [client_entries.SERVER]
+    return bool(piece.client) and piece.file.is_relative_to(root) and not is_shared
+
+
+def _ignoring(top: str, file: Path) -> str:
+    """Return the line by which git ignores this file alone in a work tree."""
+    return "/" + re.sub(r"([\\*?\[\]])", r"\\\1", file.relative_to(top).as_posix())
+
+
+def _plan(root: Path, pieces: Sequence[Piece], guarded: Sequence[Path]) -> list[tuple[str, str, str]]:
+    """Return what setup will write, a row for each file: its clients, the file, what is in it."""
+    of_files: dict[Path, list[Piece]] = {}
+    for piece in pieces:
+        of_files.setdefault(piece.file, []).append(piece)
+    rows = []
+    for file, inside in of_files.items():
+        clients, titles = (
+            dict.fromkeys(CLIENTS[piece.client].title for piece in inside if piece.client),
+            dict.fromkeys(piece.title for piece in inside),
+        )
+        rows.append((", ".join(clients) or "all", _short(file, root), ", ".join(titles)))
+    return rows + [
+        ("git", _short(file, root), "commit guard") for file in dict.fromkeys(each.parent for each in guarded)
+    ]
+
+
+def _about_commits(root: Path, pieces: Sequence[Piece]) -> Iterator[str]:
+    """Yield which of the files in a repository belong into commits."""
+    if repository.find_repository(str(root)) is None:
+        return
+    mine = {piece.file for piece in pieces if _is_local(piece, root)}
+    own = [piece.file for piece in pieces if piece.file.is_relative_to(root) and ".git" not in piece.file.parts]
+    if shared := [_short(file, root) for file in dict.fromkeys(own) if file not in mine]:
+        yield f"Commit these, if your colleagues use Nexus, too: {', '.join(shared)}."
+    if mine:
+        yield f"Do not commit these, which name this machine's paths: {', '.join(_short(file, root) for file in mine)}."
 
 
 def _toolsets() -> list[str]:
@@ -343,8 +398,8 @@ def _toolsets() -> list[str]:
 
 
 def _runmcp() -> list[str]:
-    """Return the command that a client starts."""
-    return [*program(), "runmcp", *settings_flags(), flag(TOOLSETS), ",".join(_toolsets())]
+    """Return the words after `nexus` that a client starts."""
+    return ["runmcp", *settings_flags(), flag(TOOLSETS), ",".join(_toolsets())]
 
 
 def _serve_command(port: int) -> list[str]:
@@ -353,7 +408,7 @@ def _serve_command(port: int) -> list[str]:
 
 def _answers(root: Path) -> CheckRow:
     """Start the command that the clients start, and count the tools that it offers."""
-    command = _runmcp()
+    command = [*program(), *_runmcp()]
     try:
         count = len(_ask(command, root)["result"]["tools"])
     except (OSError, ValueError, KeyError, TypeError):
