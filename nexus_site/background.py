@@ -16,6 +16,7 @@ from pathlib import Path
 from nexus.core.instance import Holder, running
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.processes import CHUNK, NEUTRAL, environment, own_environment, run, start_detached
+from nexus.hooks.client_commands import program
 
 UNIT, LABEL = "nexus.service", "nexus.hub"
 LOG = "serve.log"  # in the home
@@ -23,6 +24,18 @@ START_SECONDS = 120.0
 STOP_SECONDS = 20.0
 MANAGER_SECONDS = 30
 PAUSE = 0.1  # seconds between two checks
+
+
+def command(arguments: Sequence[str]) -> list[str]:
+    """Return the command that serves with these arguments."""
+    return [*program(), "serve", *arguments]
+
+
+def restart(home: Path, arguments: Sequence[str], manager: str) -> Holder:
+    """End the hub of a home, if one runs, and start it with these arguments: by the unit of this service manager, if
+    one is named. Raises CONFIG_ERROR."""
+    stop(home)
+    return enable(manager, home) if manager else start(command(arguments), home)
 
 
 def start(command: Sequence[str], home: Path) -> Holder:
@@ -120,6 +133,8 @@ def enable(manager: str, home: Path) -> Holder:
     """Start the hub by its unit, now and at each login. On failure, disable it again and raise CONFIG_ERROR."""
     try:
         if manager == "launchd":
+            with contextlib.suppress(NexusError):  # it is not loaded
+                disable(manager)
             _call("launchctl", "bootstrap", f"gui/{os.getuid()}", str(unit()[0]))
         else:
             _call("systemctl", "--user", "daemon-reload")

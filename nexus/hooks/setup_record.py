@@ -109,11 +109,6 @@ def paths(home: Path) -> list[Path]:
     return sorted((home / "setup").glob("*.json"))
 
 
-def has_other_projects(home: Path, project_root: Path) -> bool:
-    """Return whether setup has written for another project whose agents use the same hub."""
-    return any(file != setup_file(home, project_root) for file in paths(home))
-
-
 @contextlib.contextmanager
 def lock(home: Path) -> Iterator[None]:
     """Allow one process of this home at a time to set up."""

@@ -6,8 +6,10 @@ import json
 import os
 import plistlib
 import shutil
+import socket
 import stat
 import subprocess
+from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -240,7 +242,7 @@ def test_it_asks_once_and_writes_nothing_when_told_no(home: Path, shop: Path, mo
         ("all", "AGENTS.md", "paragraph"),
         ("git", ".git/hooks", "commit guard"),
     } < {*rows}
-    assert "started" in out and "+++" not in out
+    assert "the hub" in out and "+++" not in out
 
 
 def test_it_leaves_a_guard_that_was_there(home: Path, shop: Path) -> None:
@@ -422,7 +424,7 @@ def hub(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(setup, "running", running)
     monkeypatch.setattr(background, "start", start)
-    monkeypatch.setattr(background, "stop", lambda place: calls.append("stop"))
+    monkeypatch.setattr(background, "stop", lambda place: running(place) and calls.append("stop"))
     return calls
 
 
@@ -436,7 +438,7 @@ def test_it_starts_the_hub_and_ends_it_with_the_last_project(
     ran(shop, "--undo", "--yes")
     assert hub == ["start"]
     ran(other, "--undo", "--yes")
-    assert hub[-1] == "start"  # the other one did not start it
+    assert hub == ["start", "stop"]
 
 
 def test_a_hub_that_cannot_start_is_an_error_and_the_clients_stay(
@@ -449,6 +451,62 @@ def test_a_hub_that_cannot_start_is_an_error_and_the_clients_stay(
     code, _, err = ran(shop, "--yes")
     assert (code, "the port is taken" in err, (shop / ".codex/config.toml").exists()) == (1, True, True)
     assert not setup_record.load(home / ".nexus", shop).hub
+
+
+def test_what_failed_half_way_is_done_by_the_same_command(
+    home: Path, shop: Path, monkeypatch: pytest.MonkeyPatch, hub: list[str]
+) -> None:
+    start = background.start
+
+    def failing(command: Any, place: Path) -> Holder:
+        raise NexusError(Code.CONFIG_ERROR, "The hub did not start: the disk is full.")
+
+    monkeypatch.setattr(background, "start", failing)
+    assert ran(shop, "--yes")[0] == 1
+    before = everything(home, shop)
+    monkeypatch.setattr(background, "start", start)
+    assert ran(shop, "--yes")[0] == 0
+    assert (hub, everything(home, shop)) == (["start"], before)
+
+
+def test_a_taken_port_is_known_before_anything_is_written(
+    home: Path, shop: Path, hub: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = everything(home, shop)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        code, _, err = ran(shop, "--yes", "--port", str(taken))
+        assert (code, everything(home, shop)) == (1, before)
+        assert f"Cannot listen on 127.0.0.1:{taken}" in err and "Choose another --port" in err
+        monkeypatch.setattr(setup, "PORT", taken)
+        assert ran(shop, "--yes")[0] == 0
+        arguments = setup_record.load(home / ".nexus", shop).hub["arguments"]
+        assert int(arguments[1]) != taken
+
+
+def test_a_person_at_a_terminal_is_asked_whether_the_hub_runs_agents_of_its_own(
+    home: Path, shop: Path, hub: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(setup.Command, "ask", lambda self, question: asked.append(question) or True)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    assert ran(shop)[0] == 0
+    assert "agents of its own" in asked[0] and len(asked) == 2
+    assert setup_record.load(home / ".nexus", shop).hub["arguments"][-1] == "--control"
+    assert ran(shop)[0] == 0
+    assert (len(asked), hub) == (2, ["start"])
+
+
+def test_control_that_is_turned_on_later_starts_the_hub_anew(
+    home: Path, shop: Path, hub: list[str], configure: Callable[..., None]
+) -> None:
+    ran(shop, "--yes")
+    configure(control=True)
+    assert "with agents of its own" in ran(shop, "--yes")[1]
+    assert hub == ["start", "stop", "start"]
+    configure(control=False)
+    ran(shop, "--yes")
+    assert hub == ["start", "stop", "start"]
 
 
 @pytest.fixture

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import errno
 import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -28,13 +25,8 @@ from nexus.core.database.store import store
 from nexus.core.installation import needs_extra
 from nexus.core.instance import local_url, only_server
 from nexus.core.operations.errors import Code, NexusError
-from nexus.core.operations.parameters import whole_number
-from nexus_site.serving import bounds
+from nexus_site.listening import LOOPBACK, listen, port_number
 
-PROC = Path("/proc")
-LISTENING = "0A"
-LOOPBACK = "127.0.0.1"
-BACKLOG = 1024  # connections that wait to be accepted
 # How long a thread keeps the interpreter. A call waits for it several times, at each statement for one: with Python's
 # own 5 ms, many calls at once made a read of another key take 40 ms.
 SWITCH_SECONDS = 0.001
@@ -52,7 +44,9 @@ exit codes: 0 ended by SIGINT, SIGTERM or SIGHUP; 1 it could not start; stderr h
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--host", default=LOOPBACK, help=f"Address to listen on. [{LOOPBACK}]")
-        parser.add_argument("--port", type=_port, default=8420, help="Port to listen on; 0 takes a free one. [8420]")
+        parser.add_argument(
+            "--port", type=port_number, default=8420, help="Port to listen on; 0 takes a free one. [8420]"
+        )
         parser.add_argument(
             "--project",
             dest="project_root",
@@ -82,7 +76,7 @@ exit codes: 0 ended by SIGINT, SIGTERM or SIGHUP; 1 it could not start; stderr h
         if project_root is not None:
             workspaces.resolve(project_root=project_root, display_name=None)
         with only_server(CoreSettings.current().home) as announce, contextlib.ExitStack() as opened:
-            listening = opened.enter_context(_listen(host, port, "Choose another --host or --port."))
+            listening = opened.enter_context(listen(host, port, "Choose another --host or --port."))
             address, port = listening.getsockname()[:2]
             addresses = [each for app in nexus_apps() for each in app.addresses()]
             alone = [opened.enter_context(_listen_alone(each.name, each.port)) for each in addresses if each.port]
@@ -106,36 +100,9 @@ def _lock_nobody_out() -> None:
         print(f"[nexus] There is no key and no login yet. Log in at /admin/ as {name!r} with {password!r}; shown once.")
 
 
-def _port(text: str) -> int:
-    port = whole_number(text, 65_535)
-    if port is None:
-        raise argparse.ArgumentTypeError("use a whole number from 0 to 65535")
-    return port
-
-
 def _listen_alone(name: str, port: int) -> socket.socket:
     """Return a socket for a service with its own port, on loopback only, whatever the server's address is."""
-    return _listen(LOOPBACK, port, f"Choose another port for {name}.")
-
-
-def _listen(host: str, port: int, advice: str) -> socket.socket:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = socket.socket(family, kind, protocol)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; its connections inherit it
-            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, bounds.UNREAD_SECONDS * 1000)
-        listening.bind(address)
-        listening.listen(BACKLOG)
-    except (OSError, UnicodeError) as error:
-        why = getattr(error, "strerror", None) or "not a host name"
-        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-            why = f"{listener_of(port) or 'another process'} listens there already"
-        raise NexusError(Code.CONFIG_ERROR, f"Cannot listen on {host}:{port}: {why}. {advice}") from None
-    listening.setblocking(False)
-    return listening
+    return listen(LOOPBACK, port, f"Choose another port for {name}.")
 
 
 def _raise_file_limit() -> None:
@@ -178,25 +145,3 @@ def _server_class(name: str) -> Any:
         return import_module(f"nexus_site.serving.{name}").HubServer
     except ModuleNotFoundError:
         raise NexusError(Code.CONFIG_ERROR, f"{needs_extra(f'--server {name}', name)}.") from None
-
-
-def listener_of(port: int) -> str | None:
-    """Return the process that listens on a TCP port, for people: `python (process 4711)`; None where it is unknown."""
-    sockets = {f"socket:[{inode}]" for inode in _listening(port)}
-    if not sockets:
-        return None
-    for process in PROC.glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended, or belongs to another user
-            if any(str(entry.readlink()) in sockets for entry in (process / "fd").iterdir()):
-                return f"{(process / 'comm').read_text().strip()} (process {process.name})"
-    return None
-
-
-def _listening(port: int) -> Iterator[str]:
-    """Yield the inodes of the sockets that listen on a port."""
-    for table in ("tcp", "tcp6"):
-        with contextlib.suppress(OSError):
-            for line in (PROC / "net" / table).read_text().splitlines()[1:]:
-                fields = line.split()
-                if fields[3] == LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
-                    yield fields[9]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -10,7 +9,7 @@ import selectors
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,13 +18,13 @@ from django.core.management.base import CommandParser
 
 from mcp_bridge.config import McpBridgeSettings
 from mcp_bridge.config import names as toolset_names
+from nexus.control.config import ControlSettings
 from nexus.core.cli import CommandGroup, NexusCommand, add_project_root, table
 from nexus.core.coding_clients import CLIENTS, HARNESSES
 from nexus.core.config import CoreSettings, flag
 from nexus.core.instance import local_url, running
 from nexus.core.logs import redact
 from nexus.core.operations.errors import Code, NexusError
-from nexus.core.operations.parameters import whole_number
 from nexus.core.processes import CHUNK, PIPE, own_environment, start
 from nexus.hooks import agent_names, client_entries, hook_state, setup_pieces, setup_record, signal_files
 from nexus.hooks.client_commands import (
@@ -44,10 +43,12 @@ from nexus.reservations.guard import hooks as guard
 from nexus.reservations.guard import repository, shell
 from nexus.reservations.management.commands.guard import hook_arguments
 from nexus_site import background
+from nexus_site.listening import LOOPBACK, free_port, listen, port_number
 
 USUAL = ("coordination", "files", "questions")  # mail and handoffs, reservations, questions to a person
 PARTS = ("hub", "guard", "hooks", "texts", "exclude")  # for --without
 PORT = 8420
+CONTROL = "--control"
 LOCAL = ".local."  # in the name of a client's file in a project that is of one person
 LACKING = 4  # exit code of --check
 ANSWER_SECONDS = 60
@@ -120,7 +121,9 @@ class Command(NexusCommand):
         )
         parser.add_argument("--diff", action="store_true", help="show each line that would be written")
         parser.add_argument(
-            "--port", type=_port, default=PORT, help=f"the port of the hub it starts; default: {PORT}"
+            "--port",
+            type=port_number,
+            help=f"the port of the hub it starts; default: the first free one from {PORT} on",
         )
         parser.add_argument("--at-login", action="store_true", help="start the hub at each login (systemd, launchd)")
         add_project_root(parser)
@@ -132,7 +135,7 @@ class Command(NexusCommand):
             sys.exit(self._check(home, root, options))
         with setup_record.lock(home):
             if options["undo"]:
-                self._undo(home, root, yes=options["yes"])
+                self._undo(home, root, options)
                 return
             code = self._set_up(home, root, options)
         sys.exit(code)
@@ -148,13 +151,17 @@ class Command(NexusCommand):
             )
         known = setup_record.load(home, root)
         agent_names.assign(home, known, chosen)
-        wanted = list(_pieces(root, chosen, options))
+        manager = background.unit()[1] if options["at_login"] else known.hub.get("manager", "")
+        hub = None if "hub" in options["without"] else self._hub(home, known.hub, manager, options)
+        wanted = list(_pieces(root, chosen, options, hub))
         changes, refused = setup_record.plan(wanted)
         guarded = [] if "guard" in options["without"] else self._lacking_hooks(root)
-        starts = "hub" not in options["without"] and _needs_start(home, known, at_login=options["at_login"])
         written = [piece for piece in wanted if piece.file in changes]
         rows = _plan(root, written, guarded)
-        rows += [("", "", "the hub, started")] if starts else []
+        starts = bool(hub) and (running(home) is None or (bool(known.hub) and hub != known.hub))
+        if hub and starts:
+            what = "the hub, with agents of its own" if CONTROL in hub["arguments"] else "the hub"
+            rows.append(("", f"http://{LOOPBACK}:{hub['arguments'][1]}", what))
         self.stdout.write(f"Found: {', '.join(CLIENTS[name].title for name in chosen)}.\n")
         for change in changes.values() if options["diff"] else ():
             self.stdout.write(redact(change.diff))
@@ -168,8 +175,8 @@ class Command(NexusCommand):
         setup_record.write(home, known, list(changes.values()), wanted)
         if guarded:
             self._guard(home, root, known)
-        if starts:
-            self._start(home, known, options["port"], at_login=options["at_login"])
+        if hub and starts:
+            self._start(home, known, hub)
         remind_of_password(self)
         if not rows:
             self.stdout.write("Nothing needs a change.")
@@ -198,42 +205,60 @@ class Command(NexusCommand):
             self.stderr.write("[nexus] The commit guard is left out: `nexus guard install` says how to add it.")
         return [hook.file for hook in where.hooks if where.own and not _is_current(hook)]
 
-    def _start(self, home: Path, known: setup_record.Record, port: int, *, at_login: bool) -> None:
-        """Start the hub and record that. Raises CONFIG_ERROR, with no process and no unit left."""
-        manager = ""
-        if not at_login:
-            background.start(_serve_command(port), home)
-        else:
-            if known.hub:
-                background.stop(home)  # its unit starts it again
-            file, manager = background.unit()
-            try:
-                background.enable(manager, home)
-            except NexusError:
+    def _hub(self, home: Path, before: Mapping[str, Any], manager: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return how the hub of this home is to be started: what it is now, and what was given. Raises CONFIG_ERROR
+        where a given port is taken, and where a hub runs that a unit cannot replace."""
+        holder, earlier = running(home), before.get("arguments", ())
+        if holder and manager and not before:
+            raise NexusError(
+                Code.CONFIG_ERROR,
+                f"Process {holder.pid} serves {home} already, and was started by hand. `nexus stop` ends it; then run "
+                "this again.",
+            )
+        port = options["port"]
+        if port is None:
+            port = int(earlier[1]) if earlier else holder.port if holder else PORT
+            port = port if holder else free_port(port)
+        elif not holder or holder.port != port:
+            listen(LOOPBACK, port, "Choose another --port, or leave it out.").close()
+        control = ControlSettings.current().control or CONTROL in earlier
+        if not (control or holder or before or options["yes"]) and sys.stdin.isatty():
+            control = self.ask("Shall the hub run agents of its own, too, in worktrees that you review (--control)?")
+        arguments = ["--port", str(port), *settings_flags(), *([CONTROL] if control else [])]
+        return {"manager": manager, "arguments": arguments}
+
+    def _start(self, home: Path, known: setup_record.Record, hub: dict[str, Any]) -> None:
+        """Start the hub anew and record that. Raises CONFIG_ERROR, with no process and no new unit left."""
+        try:
+            holder = background.restart(home, **hub)
+        except NexusError:
+            if hub["manager"] and not known.hub:
+                file = background.unit()[0]
                 changes, _, _ = setup_record.undoing(home, known)
                 setup_record.undo(home, known, {file: changes[file]} if file in changes else {})
-                raise
-        known.hub = {"manager": manager}
+            raise
+        known.hub = {**hub, "arguments": ["--port", str(holder.port), *hub["arguments"][2:]]}
         setup_record.save(home, known)
 
     # Undo
 
-    def _undo(self, home: Path, root: Path, *, yes: bool) -> None:
+    def _undo(self, home: Path, root: Path, options: Mapping[str, Any]) -> None:
         known = setup_record.load(home, root)
         changes, refused, kept = setup_record.undoing(home, known)
         if not (changes or refused or known.guard or known.hub):
             self.stdout.write("Setup wrote nothing in this project that is still there.")
             return
-        ends = bool(known.hub) and not setup_record.has_other_projects(home, root)
-        heir = _in_same_repository(home, root) if known.guard else None
-        for change in changes.values():
+        others = [other for _, other in setup_record.readable(home) if other.project_root != str(root)]
+        ends = bool(known.hub) and not others
+        heir = _in_same_repository(root, others) if known.guard else None
+        for change in changes.values() if options["diff"] else ():
             self.stdout.write(redact(change.diff))
         for file in kept:
             self.stdout.write(f"{_short(file, root)} stays: another project, or another home of Nexus, uses it.")
         steps = [f"Take back {_count(len(changes) - len(kept), 'file')}"]
         steps += ["the commit guard"] if known.guard and heir is None else []
         steps += ["and end the hub"] if ends else []
-        if not yes and not self.ask(f"{', '.join(steps)}?"):
+        if not options["yes"] and not self.ask(f"{', '.join(steps)}?"):
             self.stdout.write("Nothing was changed.")
             return
         if ends:
@@ -241,6 +266,9 @@ class Command(NexusCommand):
                 background.disable(known.hub["manager"])
             else:
                 background.stop(home)
+        elif known.hub:
+            others[0].hub = known.hub
+            setup_record.save(home, others[0])
         known.hub = {}
         if heir is not None:
             heir.guard = True
@@ -281,7 +309,7 @@ class Command(NexusCommand):
 
     def _rows(self, home: Path, root: Path, chosen: Sequence[str], options: Mapping[str, Any]) -> Iterator[CheckRow]:
         yield _answers(root)
-        for piece in _pieces(root, chosen, options):
+        for piece in _pieces(root, chosen, options, setup_record.load(home, root).hub):
             title = f"{CLIENTS[piece.client].title}: {piece.title}" if piece.client else piece.title
             try:
                 yield CheckRow(title, piece.holds(), _short(piece.file, root))
@@ -300,31 +328,20 @@ class Command(NexusCommand):
         yield CheckRow("hub", holder is not None if "hub" not in options["without"] else None, url)
 
 
-def _in_same_repository(home: Path, root: Path) -> setup_record.Record | None:
+def _in_same_repository(root: Path, others: Iterable[setup_record.Record]) -> setup_record.Record | None:
     """Return what setup wrote for another project that has the same hooks: in another work tree, or directory."""
     here = repository.find_repository(str(root))
-    for _, other in setup_record.readable(home):
+    for other in others:
         there = repository.find_repository(other.project_root)
-        if here and there and other.project_root != str(root) and there.common == here.common:
+        if here and there and there.common == here.common:
             return other
     return None
 
 
-def _needs_start(home: Path, known: setup_record.Record, *, at_login: bool) -> bool:
-    """Return whether the hub must be started. Raises CONFIG_ERROR where another hub runs that a unit cannot replace."""
-    holder = running(home)
-    if holder is None or (at_login and known.hub and not known.hub["manager"]):
-        return True
-    if at_login and not known.hub:
-        raise NexusError(
-            Code.CONFIG_ERROR,
-            f"Process {holder.pid} serves {home} already, and was started by hand. End it, and run this again.",
-        )
-    return False
-
-
-def _pieces(root: Path, chosen: Sequence[str], options: Mapping[str, Any]) -> Iterator[Piece]:
-    """Yield what setup writes into files for these clients."""
+def _pieces(
+    root: Path, chosen: Sequence[str], options: Mapping[str, Any], hub: Mapping[str, Any] | None
+) -> Iterator[Piece]:
+    """Yield what setup writes into files for these clients and, at login, this hub."""
     entries = [*_entries(root, chosen, options)]
     yield from entries
     if "texts" not in options["without"]:
@@ -333,10 +350,10 @@ def _pieces(root: Path, chosen: Sequence[str], options: Mapping[str, Any]) -> It
     here = repository.find_repository(str(root)) if local and "exclude" not in options["without"] else None
     if here:
         yield setup_pieces.ignored(Path(here.common, "info", "exclude"), [_ignoring(here.top, file) for file in local])
-    if options["at_login"]:
-        file, manager = background.unit()
-        content = background.unit_text(manager, _serve_command(options["port"]), CoreSettings.current().home)
-        yield setup_pieces.whole("hub at login", file, content)
+    if hub and hub["manager"]:
+        command = background.command(hub.get("arguments", ()))
+        content = background.unit_text(hub["manager"], command, CoreSettings.current().home)
+        yield setup_pieces.whole("hub at login", background.unit()[0], content)
 
 
 def _entries(root: Path, chosen: Sequence[str], options: Mapping[str, Any]) -> Iterator[Piece]:
@@ -400,10 +417,6 @@ def _toolsets() -> list[str]:
 def _runmcp() -> list[str]:
     """Return the words after `nexus` that a client starts."""
     return ["runmcp", *settings_flags(), flag(TOOLSETS), ",".join(_toolsets())]
-
-
-def _serve_command(port: int) -> list[str]:
-    return [*program(), "serve", "--port", str(port), *settings_flags()]
 
 
 def _answers(root: Path) -> CheckRow:
@@ -479,10 +492,3 @@ def _short(file: Path, root: Path) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _port(text: str) -> int:
-    port = whole_number(text, 65_535)
-    if port is None:
-        raise argparse.ArgumentTypeError("use a whole number from 0 to 65535")
-    return port
