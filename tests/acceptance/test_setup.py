@@ -34,10 +34,14 @@ def person(tmp_path: Path) -> Iterator[Path]:
 
 
 def setup(person: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return nexus(person, "setup", *arguments)
+
+
+def nexus(person: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("NEXUS_", "DJANGO_", "XDG_"))}
     environ = {**kept, "HOME": str(person), "PATH": "/usr/bin:/bin"}
     return subprocess.run(
-        [str(PYTHON.with_name("nexus")), "setup", *arguments],
+        [str(PYTHON.with_name("nexus")), *arguments],
         cwd=person / "shop",
         env=environ,
         stdin=subprocess.DEVNULL,
@@ -64,6 +68,13 @@ def test_a_newcomer_sets_up_and_takes_it_back(person: Path) -> None:
     again = setup(person, "--yes")
     assert (again.returncode, "Nothing needs a change." in again.stdout) == (0, True)
     assert setup(person, "--check").returncode == 0
+    assert (nexus(person, "stop").stdout, running(person / ".nexus")) == ("The hub ended.\n", None)
+    done = nexus(person, "restart")
+    again = running(person / ".nexus")
+    assert again is not None and (again.port, again.pid == hub.pid) == (hub.port, False), done.stderr
+    assert hub.url in done.stdout
     assert setup(person, "--undo", "--yes").returncode == 0
+    assert nexus(person, "stop").stdout == "No hub runs.\n"
+    assert "`nexus serve`" in nexus(person, "restart").stderr
     assert files(person) == before and running(person / ".nexus") is None
     assert setup(person, "--check").returncode == 4

@@ -1,0 +1,27 @@
+"""`nexus restart`: starts the hub of the home anew, as `nexus setup` started it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nexus.core.cli import EXIT_CODES, CommandGroup, NexusCommand
+from nexus.core.config import CoreSettings
+from nexus.core.operations.errors import Code, NexusError
+from nexus.hooks import setup_record
+from nexus_site import background
+
+
+class Command(NexusCommand):
+    group = CommandGroup.HUB
+    help = "Start the hub that `nexus setup` started again, whether it runs or not: after an upgrade, or `nexus stop`."
+    examples = f"examples:\n  nexus restart\n\n{EXIT_CODES}"
+
+    def run(self, **options: Any) -> None:
+        home = CoreSettings.current().home
+        with setup_record.lock(home):
+            hub = next((record.hub for _, record in setup_record.readable(home) if record.hub), None)
+            if hub is None:
+                why = "`nexus setup` started no hub here, so its options are unknown. Start it with `nexus serve`."
+                raise NexusError(Code.CONFIG_ERROR, why)
+            holder = background.restart(home, hub.get("arguments", ()), hub["manager"])
+        self.stdout.write(f"The hub runs. Its pages are at {holder.url}/admin/")
