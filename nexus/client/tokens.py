@@ -47,7 +47,7 @@ def token_name(port: int) -> str:
 
 
 class ServerTokenManager:
-    """A server's token: fresh at each start, removed at its end."""
+    """A server's token, in a file that is removed at its end."""
 
     def __init__(
         self, port: int = DEFAULT_PORT, nexus_dir: Path | None = None, strict_permissions: bool = True

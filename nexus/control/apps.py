@@ -187,11 +187,11 @@ class ControlConfig(NexusAppConfig):
     def remarks(self) -> Mapping[str, str]:
         from nexus.control.config import ControlSettings
         from nexus.control.runners_file import describe, runners
-        from nexus.control.worker.supervision import tokens_of_run
+        from nexus.control.worker.supervision import token_file
 
         if not ControlSettings.current().control:
             return {}
-        remarks = {"Token": str(tokens_of_run().token_path), "Runners": describe(runners())}
+        remarks = {"Token": str(token_file().token_path), "Runners": describe(runners())}
         if ControlSettings.current().rpc_beyond_loopback:
             remarks["Warning"] = "rpc_beyond_loopback: JSON-RPC answers agents' keys from any machine, unencrypted."
         return remarks

@@ -22,7 +22,7 @@ class ControlSettings(Settings):
     )
     rpc_beyond_loopback: bool = setting(
         False,
-        "Also answer JSON-RPC, and its streams, to agents' keys from other machines. The token of the run counts on "
+        "Also answer JSON-RPC, and its streams, to agents' keys from other machines. The hub's token counts on "
         "this machine only.",
         live=False,
         bare="true",

@@ -126,7 +126,7 @@ def identify(
 ) -> Caller:
     """Return the caller behind a connection; reads the store if a key was presented.
 
-    A key binds to its agent. Whoever presents the token of this run, or is logged in as a member of the staff, is
+    A key binds to its agent. Whoever presents the hub's token, or is logged in as a member of the staff, is
     an operator; so is a direct local request, while the server is bound to loopback and runs no programs but the
     operator's own. With `key_required` (for `/mcp`) only a key counts. Raises AccessDenied: 403 for a foreign Host or
     Origin, 401 for an unknown key or none. A long-lived connection calls this from time to time, with a name for
@@ -155,7 +155,7 @@ def identify(
     raise AccessDenied(
         401,
         "Present an agent's API key: Authorization: Bearer nxs_…, x-api-key or ?api_key=. An operator issues it with "
-        "`nexus agents create` or `nexus agents key`. Operators log in, or present the token of this run, where a "
+        "`nexus agents create` or `nexus agents key`. Operators log in, or present the hub's token, where a "
         "request from this machine is not enough. There is no OAuth."
         + (f" This request came from this machine, but {forwarded_by}, as if through a proxy." if forwarded_by else ""),
     )
@@ -199,14 +199,14 @@ async def caller_of(request: HttpRequest, *, transport: str) -> Caller:
 
 
 def is_operators_token(presented: str) -> bool:
-    """Return whether this is the token of this run; the comparison takes the same time for every text."""
+    """Return whether this is the hub's token; the comparison takes the same time for every text."""
     if KEY.fullmatch(presented):  # an agent's, as nearly every call shows one
         return False
-    return any(hmac.compare_digest(presented.encode(errors="replace"), token.encode()) for token in tokens_of_run())
+    return any(hmac.compare_digest(presented.encode(errors="replace"), token.encode()) for token in operators_tokens())
 
 
-def tokens_of_run() -> list[str]:
-    """Return the operators' tokens of this run."""
+def operators_tokens() -> list[str]:
+    """Return the tokens that make an operator."""
     return [token for app in nexus_apps() if (token := app.operators_token())]
 
 

@@ -184,7 +184,7 @@ class NexusAppConfig(AppConfig):
         return {}
 
     def operators_token(self) -> str | None:
-        """Return a token of this run that makes its holder an operator; only who can read the home can read it."""
+        """Return the token that makes its holder an operator of this hub; only who can read the home can read it."""
         return None
 
     def runs_others_programs(self) -> bool:

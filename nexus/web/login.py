@@ -1,4 +1,4 @@
-"""Login with the token of this run in place of a password; failed logins slow down the next ones."""
+"""Login with the hub's token in place of a password; failed logins slow down the next ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.contrib.auth.backends import ModelBackend
 from django.http import HttpRequest
 
-from nexus.core.access import is_operators_token, tokens_of_run
+from nexus.core.access import is_operators_token, operators_tokens
 from nexus.core.operations.caller import LOCAL_OPERATOR
 
 if TYPE_CHECKING:
@@ -22,33 +22,33 @@ LOCAL_RIGHTS = {"is_staff": True, "is_superuser": True, "password": "!"}  # no p
 
 
 class ByToken(ModelBackend):
-    """Log in as `local`, the account of local operators. The login ends with the run whose token it is."""
+    """Log in as `local`, the account of local operators. The login ends where the token changes."""
 
     def authenticate(
         self, request: HttpRequest | None, username: str | None = None, password: str | None = None, **more: Any
     ) -> User | None:
         """Return the account if the password is the token, otherwise None."""
-        return _of_this_run(local_account()) if is_token_login(username, password) else None
+        return _with_token(local_account()) if is_token_login(username, password) else None
 
     def get_user(self, user_id: int) -> User | None:
-        """Return the account of a login; Django ends the login if it began in another run."""
-        return _of_this_run(super().get_user(user_id))
+        """Return the account of a login; Django ends the login if the token is another one now."""
+        return _with_token(super().get_user(user_id))
 
     async def aget_user(self, user_id: int) -> User | None:
         """Do what `get_user` does from an event loop."""
-        return _of_this_run(await super().aget_user(user_id))
+        return _with_token(await super().aget_user(user_id))
 
 
 def is_token_login(username: str | None, password: str | None) -> bool:
-    """Return whether this is a login with the token of this run, which nobody can guess."""
+    """Return whether this is a login with the hub's token, which nobody can guess."""
     return username == LOCAL_OPERATOR and is_operators_token((password or "").strip())
 
 
-def _of_this_run(account: User | None) -> User | None:
+def _with_token(account: User | None) -> User | None:
     """Give an account, in memory alone, a password that nobody can use and that changes with the token: Django compares
     a hash of the password with the one that a session began with."""
     if account is not None:
-        account.password = "!" + hashlib.sha256(" ".join(tokens_of_run()).encode()).hexdigest()
+        account.password = "!" + hashlib.sha256(" ".join(operators_tokens()).encode()).hexdigest()
     return account
 
 
@@ -102,7 +102,7 @@ class Throttle:
 
     An address without recent failures never waits for the failures of others: strangers who try a name from elsewhere
     must not lock its owner out. An address with failures waits for its own and for those of the name, whoever made
-    them. Refused tries do not count, otherwise a delay would never end. The token of the run never waits.
+    them. Refused tries do not count, otherwise a delay would never end. The hub's token never waits.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from nexus.client.tokens import FORM
 from nexus.control.agents import pool
 from nexus.control.agents import pool as server
 from nexus.control.agents.pool import SERVER
@@ -80,7 +81,7 @@ def test_a_server_leaves_the_token_of_another_that_serves_its_home(
     configure(control=True, home=tmp_path)
     for pid, name in ((os.getpid(), "rpc-9000.token"), (os.getppid(), "rpc.token")):
         monkeypatch.setattr(supervision, "running", lambda home, pid=pid: Holder(pid, "127.0.0.1", 9000))
-        assert supervision.tokens_of_run().token_path == tmp_path / name
+        assert supervision.token_file().token_path == tmp_path / name
 
 
 async def test_the_token_of_a_run_is_in_a_file_that_its_end_removes(
@@ -90,7 +91,8 @@ async def test_the_token_of_a_run_is_in_a_file_that_its_end_removes(
     configure(control=True, home=tmp_path / "home", rpc_port=9000)
     supervision.admit()
     file = tmp_path / "home" / "rpc-9000.token"
-    assert file.read_text() == ENDPOINT.token
+    first = file.read_text()
+    assert first == ENDPOINT.token and FORM.fullmatch(first)
     assert file.stat().st_mode & 0o777 == 0o600 and file.parent.stat().st_mode & 0o777 == 0o700
     for written, left in ((None, False), ("nxk_" + "o" * 43, True)):  # left by this run, or another server's since
         serving = asyncio.create_task(supervision.supervise())
@@ -101,6 +103,7 @@ async def test_the_token_of_a_run_is_in_a_file_that_its_end_removes(
         await asyncio.gather(serving, return_exceptions=True)
         assert file.exists() == left
         supervision.admit()
+        assert file.read_text() == ENDPOINT.token == first, "it is the same at each start"
 
 
 def test_a_token_that_cannot_be_written_ends_the_start(

@@ -50,7 +50,7 @@ def test_it_takes_nobody_for_the_operator_for_being_local(token: str, tmp_path: 
     (tmp_path / "runners.toml").write_text(RUNNERS[runners])
     with pytest.raises(AccessDenied) as refused:
         _who()
-    assert refused.value.status == 401 and "token of this run" in refused.value.message
+    assert refused.value.status == 401 and "hub's token" in refused.value.message
 
 
 def test_it_takes_the_holder_of_the_token_for_the_operator(token: str) -> None:

@@ -316,13 +316,9 @@ class RpcEndpoint:
                 raise Failed(401, INVALID_REQUEST, "Present the server's token: Authorization: Bearer nxk_…")
             if len(presented) == 1 and presented[0].startswith(API_KEY_PREFIX):
                 if not _is_from_here(scope):
-                    raise AccessDenied(
-                        403, "The token of this run counts on the hub's machine only; use an agent's key."
-                    )
+                    raise AccessDenied(403, "The hub's token counts on the hub's machine only; use an agent's key.")
                 if not validate_api_key(presented[0], self.token or ""):
-                    raise Failed(
-                        403, INVALID_REQUEST, "This is not the token of this run of the server; read it again."
-                    )
+                    raise Failed(403, INVALID_REQUEST, "This is not the hub's token; read it again.")
                 return Caller("rpc", operator=LOCAL_OPERATOR, connection=operator_connection(LOCAL_OPERATOR))
             return identify(info, transport="rpc", key_required=True)
         except AccessDenied as refused:

@@ -6,10 +6,12 @@ Of several servers with one store, one runs the pool and ends when that is reque
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import math
 import os
 import signal
+from base64 import urlsafe_b64encode
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
@@ -18,7 +20,7 @@ from typing import NamedTuple
 from django.db import DatabaseError
 
 from coordination.log.selectors import interest_keys
-from nexus.client.tokens import ServerTokenManager, generate_api_key, read_token
+from nexus.client.tokens import API_KEY_PREFIX, ServerTokenManager, read_token
 from nexus.control.agents import machines, pool
 from nexus.control.config import DEFAULT_PORT, ControlSettings
 from nexus.control.models import STREAM, Incarnation
@@ -33,7 +35,7 @@ from nexus.core.background_work import Failures
 from nexus.core.clock import iso, now
 from nexus.core.config import CoreSettings, explicit
 from nexus.core.domain import ANY, domain
-from nexus.core.instance import running
+from nexus.core.instance import running, secret_key
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.processes import INHERIT, NEUTRAL, own_environment, python, start_async
 from nexus.core.waiting import READERS, Interest, in_thread, waiter
@@ -57,7 +59,7 @@ class Begun(NamedTuple):
 
 
 def admit() -> None:
-    """Create the token of this run, before the server accepts connections. Does nothing if the pool is off.
+    """Publish the hub's token, before the server accepts connections. Does nothing if the pool is off.
 
     Raises CONFIG_ERROR if the token's file cannot be written, because then nobody could be the pool's operator;
     and for invalid runners.
@@ -66,7 +68,7 @@ def admit() -> None:
         return
     runners()
     sandbox.state()  # cached now: it starts programs, for which no page or writer should wait
-    token, tokens = generate_api_key(), tokens_of_run()
+    token, tokens = _token(), token_file()
     try:
         tokens.save(token)
     except OSError as error:
@@ -76,11 +78,17 @@ def admit() -> None:
     ENDPOINT.token = token
 
 
+def _token() -> str:
+    """Return the token of this home, the same at each start: scripts keep it, and logins go on."""
+    key = secret_key(CoreSettings.current().home)
+    return API_KEY_PREFIX + urlsafe_b64encode(hmac.digest(key.encode(), b"rpc.token", "sha256")).decode().rstrip("=")
+
+
 async def supervise() -> None:
     """Run the pool while the server runs. Does nothing if the pool is off."""
     if not ControlSettings.current().control:
         return
-    token, tokens = ENDPOINT.token, tokens_of_run()
+    token, tokens = ENDPOINT.token, token_file()
     try:
         begun = await stored(_now, math.inf)
         while True:
@@ -119,7 +127,7 @@ async def _run_pool(begun: Begun) -> Begun:
     return begun
 
 
-def tokens_of_run() -> ServerTokenManager:
+def token_file() -> ServerTokenManager:
     """Return the manager of the token's file in the home. The file is named by a port: JSON-RPC's own, else the
     server's."""
     home = CoreSettings.current().home
