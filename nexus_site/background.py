@@ -11,9 +11,11 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-from nexus.core.instance import Holder, running
+from nexus.core.instance import Holder, login_code, running
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.processes import CHUNK, NEUTRAL, environment, own_environment, run, start_detached
 from nexus.hooks.client_commands import program
@@ -22,6 +24,7 @@ UNIT, LABEL = "nexus.service", "nexus.hub"
 LOG = "serve.log"  # in the home
 START_SECONDS = 120.0
 STOP_SECONDS = 20.0
+ANSWER_SECONDS = 10.0
 MANAGER_SECONDS = 30
 PAUSE = 0.1  # seconds between two checks
 
@@ -84,6 +87,16 @@ def stop(home: Path) -> bool:
             raise NexusError(Code.CONFIG_ERROR, f"The hub (process {holder.pid}) does not end.")
         time.sleep(PAUSE)
     return True
+
+
+def pages(home: Path, holder: Holder) -> str:
+    """Return the address of the hub's pages for its operator; where they want a login, one that logs in, once."""
+    asking = HTTPConnection(holder.address, holder.port, timeout=ANSWER_SECONDS)
+    with contextlib.suppress(OSError, HTTPException), contextlib.closing(asking):
+        asking.request("GET", "/admin/")
+        if asking.getresponse().status == HTTPStatus.FOUND:
+            return f"{holder.url}/login/{login_code(home)}"
+    return f"{holder.url}/admin/"
 
 
 # At login

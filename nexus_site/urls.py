@@ -22,6 +22,7 @@ from nexus.core.apps import nexus_apps
 from nexus.core.operations.replies import ok
 from nexus.core.rest.viewsets import operation
 from nexus.hooks.views import notice_link
+from nexus.web.login import enter
 from nexus_site.serving import health
 
 
@@ -69,6 +70,7 @@ urlpatterns = [
     path("api/v1/", include(api)),
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("answer/<str:token>", notice_link),
+    path("login/<str:code>", enter),
     path("admin/", admin.site.urls),
 ]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +18,8 @@ from nexus.core import files
 from nexus.core.operations.errors import Code, NexusError
 
 LOCK, HOLDER, SECRET = "serve.lock", "serve.json", "secret_key"
+LOGINS = "logins"  # of codes that log an operator in: files that are named by their hashes
+LOGIN_SECONDS = 900
 LOOK = "serve.look"  # a lock on trying LOCK: held for a moment, so that nobody takes another's look for a server
 
 
@@ -107,6 +111,34 @@ def secret_key(home: Path) -> str:
             f"{path} holds no signing key. Delete it and start again: a new one is made, and everybody logs in anew.",
         )
     return key
+
+
+def login_code(home: Path) -> str:
+    """Return a new code that logs an operator in: once, within a quarter of an hour. Whoever writes into the home is
+    trusted as one."""
+    folder = home / LOGINS
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for earlier in folder.iterdir():
+        if time.time() - earlier.stat().st_mtime > LOGIN_SECONDS:
+            earlier.unlink(missing_ok=True)
+    code = secrets.token_urlsafe(32)
+    files.replace(_login(home, code), b"")
+    return code
+
+
+def redeem(home: Path, code: str) -> bool:
+    """Return whether a code logs in, and let it do so never again."""
+    file = _login(home, code)
+    try:
+        made = file.stat().st_mtime
+        file.unlink()
+    except OSError:  # nobody made it, or it was used
+        return False
+    return time.time() - made < LOGIN_SECONDS
+
+
+def _login(home: Path, code: str) -> Path:
+    return home / LOGINS / hashlib.sha256(code.encode(errors="replace")).hexdigest()
 
 
 def _read(home: Path) -> Holder | None:

@@ -1,14 +1,19 @@
-"""Login with the hub's token in place of a password; failed logins slow down the next ones."""
+"""Login with the hub's token in place of a password, or by an address that works once; failed logins slow down the next
+ones."""
 
 from __future__ import annotations
 
 import hashlib
 from typing import TYPE_CHECKING, Any
 
+from django.contrib.auth import login
 from django.contrib.auth.backends import ModelBackend
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 
 from nexus.core.access import is_operators_token, operators_tokens
+from nexus.core.config import CoreSettings
+from nexus.core.instance import redeem
 from nexus.core.operations.caller import LOCAL_OPERATOR
 
 if TYPE_CHECKING:
@@ -60,6 +65,13 @@ def local_account() -> User:
         User.objects.filter(username=LOCAL_OPERATOR).first()
         or User.objects.get_or_create(username=LOCAL_OPERATOR, defaults=LOCAL_RIGHTS)[0]
     )
+
+
+def enter(request: HttpRequest, code: str) -> HttpResponse:
+    """Log in whoever has a code that `nexus setup`, `nexus restart` or `nexus serve` printed; others get the login."""
+    if request.method == "GET" and redeem(CoreSettings.current().home, code):
+        login(request, _with_token(local_account()), "nexus.web.login.ByToken")
+    return redirect("admin:index")
 
 
 FREE = 3  # failures without a delay, for typing errors

@@ -89,7 +89,7 @@ class Person:
         return self.browser.post(to, data={"csrfmiddlewaretoken": secret[1], **form})
 
     def logs_in(self) -> None:
-        """With the token of this run; whoever came for a page is shown the login first."""
+        """With the hub's token; whoever came for a page is shown the login first."""
         page = self.browser.get("/admin/control/question/")
         assert page.url.path == "/admin/login/" and "rpc-PORT.token" in page.text
         assert self.sends(page, str(page.url), username="local", password="nxk_wrong").url.path == "/admin/login/"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -78,3 +79,18 @@ def test_a_newcomer_sets_up_and_takes_it_back(person: Path) -> None:
     assert "`nexus serve`" in nexus(person, "restart").stderr
     assert files(person) == before and running(person / ".nexus") is None
     assert setup(person, "--check").returncode == 4
+
+
+def test_its_address_logs_in_once_where_agents_run_programs_and_the_login_outlives_a_restart(person: Path) -> None:
+    (person / ".nexus").mkdir(mode=0o700)
+    (person / ".nexus" / "runners.toml").write_text('[runners.mine]\nkind = "acp"\ncommand = ["true"]\n')
+    done = setup(person, "--yes", "--port", "0", "--control", "--client", "codex")
+    [address] = re.findall(r"http://\S+/login/\S+", done.stdout)
+    with httpx.Client(follow_redirects=True, timeout=START_SECONDS) as browser:
+        assert browser.get(address).url.path == "/admin/"
+        assert httpx.get(address, follow_redirects=True, timeout=START_SECONDS).url.path == "/admin/login/"
+        [token] = [file.read_text() for file in (person / ".nexus").glob("rpc-*.token")]
+        assert "/login/" in nexus(person, "restart").stdout
+        hub = running(person / ".nexus")
+        assert hub is not None and browser.get(f"{hub.url}/admin/").url.path == "/admin/"
+        assert (person / ".nexus" / f"rpc-{hub.port}.token").read_text() == token

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from hypothesis import strategies as st
 
 from nexus.client.tokens import generate_api_key
 from nexus.control.rpc.endpoint import ENDPOINT
+from nexus.core.instance import login_code
 from nexus.core.operations.caller import LOCAL_OPERATOR
 from nexus.dashboard import site
 from nexus.web.login import FREE, KEPT, LONGEST_SECONDS, Throttle, network_of
@@ -98,6 +102,22 @@ def test_the_token_of_the_run_never_waits(clock: Clock, monkeypatch: pytest.Monk
         log_in("wrong", LOCAL_OPERATOR)
     assert log_in("wrong", LOCAL_OPERATOR).status_code == 429
     assert log_in(token, LOCAL_OPERATOR).status_code == 302
+
+
+def test_an_address_logs_in_once_and_not_for_ever(clock: Clock, configure: Callable[..., None], tmp_path: Path) -> None:
+    configure(home=tmp_path)
+    for code, page in ((login_code(tmp_path), "/admin/"), ("guessed", "/admin/login/"), ("x" * 3000, "/admin/login/")):
+        for landed in (page, "/admin/login/"):
+            client = Client(headers={"host": "127.0.0.1:8420"})
+            assert client.head(f"/login/{code}").status_code == 302  # a preview does not use it up
+            answer = client.get(f"/login/{code}", follow=True)
+            assert answer.request["PATH_INFO"] == landed
+    late = login_code(tmp_path)
+    for file in (tmp_path / "logins").iterdir():
+        os.utime(file, (file.stat().st_mtime - 1000,) * 2)
+    assert Client().get(f"/login/{late}", follow=True).request["PATH_INFO"] == "/admin/login/"
+    login_code(tmp_path)
+    assert len(list((tmp_path / "logins").iterdir())) == 1
 
 
 def test_a_name_is_tried_no_faster_from_several_addresses_than_from_one(clock: Clock) -> None:

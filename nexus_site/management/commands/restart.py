@@ -24,4 +24,4 @@ class Command(NexusCommand):
                 why = "`nexus setup` started no hub here, so its options are unknown. Start it with `nexus serve`."
                 raise NexusError(Code.CONFIG_ERROR, why)
             holder = background.restart(home, hub.get("arguments", ()), hub["manager"])
-        self.stdout.write(f"The hub runs. Its pages are at {holder.url}/admin/")
+        self.stdout.write(f"The hub runs. Its pages are at {background.pages(home, holder)}")

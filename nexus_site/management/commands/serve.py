@@ -23,7 +23,7 @@ from nexus.core.config import CoreSettings
 from nexus.core.contributions import Address
 from nexus.core.database.store import store
 from nexus.core.installation import needs_extra
-from nexus.core.instance import local_url, only_server
+from nexus.core.instance import local_url, login_code, only_server
 from nexus.core.operations.errors import Code, NexusError
 from nexus_site.listening import LOOPBACK, listen, port_number
 
@@ -128,9 +128,8 @@ def _serve(server: str, listening: Sequence[socket.socket], url: str, addresses:
             print(f"[nexus] {each.name:9}  {local_url(LOOPBACK, each.port) if each.port else url}{each.path}")
         for name, remark in remarks:
             print(f"[nexus] {name:9}  {remark}")
-        if is_login_asked:
-            home = CoreSettings.current().home
-            print(f"[nexus] Agents may run programs here: log in as 'local', with the token of this run, in {home}.")
+        if is_login_asked:  # agents may run programs here
+            print(f"[nexus] Log in     {url}/login/{login_code(CoreSettings.current().home)} (once)")
         print("[nexus] Ready", flush=True)
 
     from nexus_site.asgi import application

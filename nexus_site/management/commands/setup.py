@@ -9,6 +9,7 @@ import selectors
 import shlex
 import sys
 import time
+import webbrowser
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from nexus.control.config import ControlSettings
 from nexus.core.cli import CommandGroup, NexusCommand, add_project_root, table
 from nexus.core.coding_clients import CLIENTS, HARNESSES
 from nexus.core.config import CoreSettings, flag
-from nexus.core.instance import local_url, running
+from nexus.core.instance import running
 from nexus.core.logs import redact
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.processes import CHUNK, PIPE, own_environment, start
@@ -125,6 +126,7 @@ class Command(NexusCommand):
             type=port_number,
             help=f"the port of the hub it starts; default: the first free one from {PORT} on",
         )
+        parser.add_argument("--open", action="store_true", help="open the hub's pages in a browser")
         parser.add_argument("--at-login", action="store_true", help="start the hub at each login (systemd, launchd)")
         add_project_root(parser)
         add_setup_options(parser)
@@ -303,8 +305,10 @@ class Command(NexusCommand):
             woken = "" if "hooks" in options["without"] else f" {known.woken}"
             self.stdout.write(f"{known.title}: {known.first} Then say {say}{woken}")
         if holder := running(home):
-            url = f"{local_url(holder.host, holder.port)}/admin/"
-            self.stdout.write(f"Watch your agents and answer their questions at {url}")
+            pages = background.pages(home, holder)
+            self.stdout.write(f"Watch your agents and answer their questions at {pages}")
+            if options["open"]:
+                webbrowser.open(pages)
         return LACKING if any(row.holds is False for row in rows) else 0
 
     def _rows(self, home: Path, root: Path, chosen: Sequence[str], options: Mapping[str, Any]) -> Iterator[CheckRow]:
@@ -324,7 +328,7 @@ class Command(NexusCommand):
                 f"{title}: commits", False, "its shell runs no git hooks: set it up with its hooks, which check"
             )
         holder = running(home)
-        url = f"{local_url(holder.host, holder.port)}/admin/" if holder else "clients work without it, over stdio"
+        url = f"{holder.url}/admin/" if holder else "clients work without it, over stdio"
         yield CheckRow("hub", holder is not None if "hub" not in options["without"] else None, url)
 
 
