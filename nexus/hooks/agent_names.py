@@ -7,8 +7,7 @@ from itertools import count
 from pathlib import Path
 
 from coordination.models import Session
-from nexus.core.config import CoreSettings
-from nexus.core.database.store import store
+from nexus.core.database.store import is_made
 from nexus.hooks.harness import derived_id, name_of
 from nexus.hooks.setup_record import Record, readable
 
@@ -41,8 +40,7 @@ def _candidates(client: str, root: str) -> Iterator[str]:
 
 def _is_taken(agent_id: str, root: str) -> bool:
     """Return whether an agent of this id works in other projects, and not in this one: a store may be shared."""
-    settings = CoreSettings.current()
-    if (settings.database_url is None and not settings.database.exists()) or store().pending():
+    if not is_made():
         return False
     sessions = Session.objects.filter(agent_id=agent_id)
     return sessions.exists() and not sessions.filter(workspace__root_realpath=root).exists()

@@ -21,15 +21,17 @@ from django.core.management import call_command
 from nexus.core.coding_clients import CLIENTS
 from nexus.core.config import CoreSettings
 from nexus.core.instance import Holder
+from nexus.core.operations import dispatch
 from nexus.core.operations.errors import Code, NexusError
 from nexus.core.operations.registry import TOOLSETS
 from nexus.hooks import client_entries, setup_pieces, setup_record
 from nexus.hooks.harness import derived_id, setup_file
 from nexus.reservations.guard import hooks as guard
 from nexus.reservations.management.commands.guard import hook_arguments
+from nexus.topics.toolset import TOPICS
 from nexus_site import background
 from nexus_site.management.commands import setup
-from tests.conftest import Call, Furnish
+from tests.conftest import LOCAL, Call, Furnish
 from tests.git import git
 from tests.outside import program
 
@@ -273,7 +275,7 @@ def test_it_leaves_the_guard_to_the_other_projects_of_the_repository(home: Path,
         set_up(place, "--client", "claude-code")
     for place in places:
         assert (shop / ".git/hooks/pre-commit").exists()
-        assert "Nothing of setup is left." in ran(place, "--undo", "--yes")[1]
+        assert "Nothing of setup is left in this project." in ran(place, "--undo", "--yes")[1]
     assert not (shop / ".git/hooks/pre-commit").exists()
 
 
@@ -371,7 +373,45 @@ def test_a_project_that_an_earlier_version_set_up_keeps_its_agents_names(home: P
     assert ran(shop, "--undo", "--yes")[0] == 0
 
 
+# What stays
+
+
+def test_an_undo_says_what_stays_and_a_purge_takes_that_too(home: Path, shop: Path, hub: list[str]) -> None:
+    other = shop.parent / "other"
+    other.mkdir()
+    before = everything(home, shop)
+    for place in (shop, other):
+        ran(place, "--yes", "--client", "codex")
+    (home / ".nexus" / "nexus.db").touch()
+    code, _, err = ran(shop, "--undo", "--purge", "--yes")
+    assert (code, f"it serves {other}, too" in err, hub) == (1, True, ["start"])
+    assert f"{home / '.nexus'} stays: it serves 1 other project." in ran(shop, "--undo", "--yes")[1]
+    assert "`nexus setup --undo --purge` deletes it." in ran(other, "--undo", "--yes")[1]
+    assert (home / ".nexus" / "nexus.db").exists()
+    assert "is deleted." in ran(shop, "--undo", "--purge", "--yes")[1]
+    assert everything(home, shop) == before and not (home / ".nexus").exists()
+    assert "--purge goes with --undo" in ran(shop, "--purge")[2]
+
+
+def test_a_purge_deletes_no_directory_with_more_than_nexus_in_it(
+    home: Path, shop: Path, configure: Callable[..., None]
+) -> None:
+    configure(home=home)
+    code, _, err = ran(shop, "--undo", "--purge", "--yes")
+    assert (code, f"{home} stays, and nothing was changed" in err, (home / ".codex").is_dir()) == (1, True, True)
+
+
 # What agents read
+
+
+def test_agents_get_topics_where_somebody_uses_them(home: Path, shop: Path, furnish: Furnish, call: Call) -> None:
+    furnish(home / ".nexus")
+    set_up(shop)
+    assert ",topics" not in (shop / ".mcp.json").read_text()
+    assert dispatch.run(TOPICS, LOCAL, "topic_create", {"name": "plans"}).keys() >= {"topic_id"}
+    set_up(shop)
+    assert "coordination,files,questions,topics" in (shop / ".mcp.json").read_text()
+    assert "topic_join" in (shop / setup_pieces.SKILL).read_text()
 
 
 def test_the_skill_says_what_the_server_says(home: Path, shop: Path) -> None:

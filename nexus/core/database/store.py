@@ -151,3 +151,9 @@ def keep_triggers() -> None:
 def _install(sender: AppConfig, **_: Any) -> None:
     if isinstance(sender, NexusAppConfig):
         store().install(sender.database_objects(connection.vendor))
+
+
+def is_made() -> bool:
+    """Return whether there is a store, and of this version. Raises as `Store.prepare` does."""
+    current = CoreSettings.current()
+    return (current.database_url is not None or current.database.exists()) and not store().pending()

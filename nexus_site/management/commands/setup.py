@@ -7,6 +7,7 @@ import os
 import re
 import selectors
 import shlex
+import shutil
 import sys
 import time
 import webbrowser
@@ -23,6 +24,7 @@ from nexus.control.config import ControlSettings
 from nexus.core.cli import CommandGroup, NexusCommand, add_project_root, table
 from nexus.core.coding_clients import CLIENTS, HARNESSES
 from nexus.core.config import CoreSettings, flag
+from nexus.core.database.store import is_made
 from nexus.core.instance import running
 from nexus.core.logs import redact
 from nexus.core.operations.errors import Code, NexusError
@@ -43,6 +45,7 @@ from nexus.hooks.setup_pieces import Piece
 from nexus.reservations.guard import hooks as guard
 from nexus.reservations.guard import repository, shell
 from nexus.reservations.management.commands.guard import hook_arguments
+from nexus.topics.models import Topic
 from nexus_site import background
 from nexus_site.listening import LOOPBACK, free_port, listen, port_number
 
@@ -105,6 +108,7 @@ class Command(NexusCommand):
         what = parser.add_mutually_exclusive_group()
         what.add_argument("--check", action="store_true", help="show what is set up, and write nothing")
         what.add_argument("--undo", action="store_true", help="remove exactly what setup wrote in this project")
+        parser.add_argument("--purge", action="store_true", help="with --undo: delete the home, too, with the store")
         parser.add_argument(
             "--client",
             action="append",
@@ -135,12 +139,14 @@ class Command(NexusCommand):
         home, root = CoreSettings.current().home, project(options)
         if options["check"]:
             sys.exit(self._check(home, root, options))
+        if options["purge"] and not options["undo"]:
+            raise NexusError(Code.CONFIG_ERROR, "--purge goes with --undo.")
         with setup_record.lock(home):
-            if options["undo"]:
-                self._undo(home, root, options)
-                return
-            code = self._set_up(home, root, options)
-        sys.exit(code)
+            if not options["undo"]:
+                sys.exit(self._set_up(home, root, options))
+            purges = self._undo(home, root, options)
+        if purges:
+            shutil.rmtree(home.resolve())
 
     # Set up
 
@@ -244,13 +250,16 @@ class Command(NexusCommand):
 
     # Undo
 
-    def _undo(self, home: Path, root: Path, options: Mapping[str, Any]) -> None:
+    def _undo(self, home: Path, root: Path, options: Mapping[str, Any]) -> bool:
+        """Take back what setup wrote; return whether the home is to be deleted."""
         known = setup_record.load(home, root)
         changes, refused, kept = setup_record.undoing(home, known)
-        if not (changes or refused or known.guard or known.hub):
-            self.stdout.write("Setup wrote nothing in this project that is still there.")
-            return
         others = [other for _, other in setup_record.readable(home) if other.project_root != str(root)]
+        if options["purge"]:
+            _check_purge(home, root, others, known)
+        elif not (changes or refused or known.guard or known.hub):
+            self.stdout.write("Setup wrote nothing in this project that is still there.")
+            return False
         ends = bool(known.hub) and not others
         heir = _in_same_repository(root, others) if known.guard else None
         for change in changes.values() if options["diff"] else ():
@@ -259,10 +268,11 @@ class Command(NexusCommand):
             self.stdout.write(f"{_short(file, root)} stays: another project, or another home of Nexus, uses it.")
         steps = [f"Take back {_count(len(changes) - len(kept), 'file')}"]
         steps += ["the commit guard"] if known.guard and heir is None else []
-        steps += ["and end the hub"] if ends else []
+        steps += ["end the hub"] if ends else []
+        steps += [f"delete {home} with everything that agents wrote"] if options["purge"] else []
         if not options["yes"] and not self.ask(f"{', '.join(steps)}?"):
             self.stdout.write("Nothing was changed.")
-            return
+            return False
         if ends:
             if known.hub.get("manager"):
                 background.disable(known.hub["manager"])
@@ -282,7 +292,15 @@ class Command(NexusCommand):
         setup_record.undo(home, known, changes)
         for error in refused:
             self.stderr.write(f"[nexus] {error.message}")
-        self.stdout.write("Nothing of setup is left." if not refused else "The rest is taken back.")
+        self.stdout.write("The rest is taken back." if refused else "Nothing of setup is left in this project.")
+        purges = bool(options["purge"]) and not refused
+        if purges:
+            self.stdout.write(f"{home} is deleted.")
+        elif others:
+            self.stdout.write(f"{home} stays: it serves {_count(len(others), 'other project')}.")
+        else:
+            self.stdout.write(f"{home} stays, with what agents wrote: `nexus setup --undo --purge` deletes it.")
+        return purges
 
     # Check
 
@@ -330,6 +348,22 @@ class Command(NexusCommand):
         holder = running(home)
         url = f"{holder.url}/admin/" if holder else "clients work without it, over stdio"
         yield CheckRow("hub", holder is not None if "hub" not in options["without"] else None, url)
+
+
+def _check_purge(home: Path, root: Path, others: Sequence[setup_record.Record], known: setup_record.Record) -> None:
+    """Raise CONFIG_ERROR where the home is somebody's whom setup does not know."""
+    holder = running(home)
+    if others:
+        why = (
+            f"it serves {', '.join(other.project_root for other in others)}, too. Undo that first, or leave --purge out"
+        )
+    elif holder and not known.hub:
+        why = f"process {holder.pid} serves it, which setup did not start. `nexus stop` ends it"
+    elif any(place.is_relative_to(home) for place in (root, Path.home())):
+        why = "more than Nexus's own files are in it. Leave --purge out, and delete those"
+    else:
+        return
+    raise NexusError(Code.CONFIG_ERROR, f"{home} stays, and nothing was changed: {why}.")
 
 
 def _in_same_repository(root: Path, others: Iterable[setup_record.Record]) -> setup_record.Record | None:
@@ -413,9 +447,11 @@ def _about_commits(root: Path, pieces: Sequence[Piece]) -> Iterator[str]:
 
 
 def _toolsets() -> list[str]:
-    """Return the clients' toolsets: those given to this command, else the usual ones."""
+    """Return the clients' toolsets: those given to this command, else the usual ones, with topics if there are any."""
     text = McpBridgeSettings.current().toolsets
-    return list(USUAL) if settings.NEXUS_SOURCES[TOOLSETS] == "default" or text is None else toolset_names(text)
+    if settings.NEXUS_SOURCES[TOOLSETS] != "default" and text is not None:
+        return toolset_names(text)
+    return [*USUAL, *(["topics"] if is_made() and Topic.objects.exists() else [])]
 
 
 def _runmcp() -> list[str]:

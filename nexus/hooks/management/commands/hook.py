@@ -11,7 +11,7 @@ from coordination.models import Agent
 from nexus.core.cli import CommandGroup, NexusCommand
 from nexus.core.coding_clients import HOOKED, PLUGGED
 from nexus.core.config import CoreSettings
-from nexus.core.database.store import store
+from nexus.core.database.store import is_made
 from nexus.core.operations.errors import invalid
 from nexus.hooks import client_entries, client_files, harness, signal_files
 from nexus.hooks.client_commands import (
@@ -62,9 +62,7 @@ class Command(NexusCommand):
     def _warn_of_unknown(self, agent_id: str) -> None:
         """Warn about an unknown agent now, because the hook's first call will silently register even a mistyped
         name."""
-        settings = CoreSettings.current()
-        is_there = settings.database_url is not None or settings.database.exists()
-        if is_there and not store().pending():
+        if is_made():
             known = list(Agent.objects.order_by("agent_id").values_list("agent_id", flat=True))
             if agent_id not in known:
                 near = difflib.get_close_matches(agent_id, known, n=1)
