@@ -154,7 +154,7 @@ def ignored(file: Path, lines: Sequence[str]) -> Piece:
         gap = "\n" if lacking and text and not text.endswith("\n") else ""
         return Change(file, text, (text or "") + gap + lacking if lacking else text)
 
-    return Piece("ignored by git", file, "paragraph", "", put, "".join(f"{line}\n" for line in lines))
+    return Piece("what git ignores", file, "paragraph", "", put, "".join(f"{line}\n" for line in lines))
 
 
 def _paragraph(file: Path) -> Piece:

@@ -169,7 +169,7 @@ class Command(NexusCommand):
         starts = bool(hub) and (running(home) is None or (bool(known.hub) and hub != known.hub))
         if hub and starts:
             what = "the hub, with agents of its own" if CONTROL in hub["arguments"] else "the hub"
-            rows.append(("", f"http://{LOOPBACK}:{hub['arguments'][1]}", what))
+            rows.append(("all", f"http://{LOOPBACK}:{hub['arguments'][1]}", what))
         self.stdout.write(f"Found: {', '.join(CLIENTS[name].title for name in chosen)}.\n")
         for change in changes.values() if options["diff"] else ():
             self.stdout.write(redact(change.diff))
@@ -308,7 +308,8 @@ class Command(NexusCommand):
         chosen = options["client"] or client_entries.installed_clients()
         rows = [*self._rows(home, root, chosen, options)]
         marks = {True: "ok", False: "missing", None: "left out"}
-        lines = [(row.what, marks[row.holds], row.detail) for row in rows]
+        shown = rows if options["check"] else [rows[0], *(row for row in rows[1:] if row.holds is False)]
+        lines = [(row.what, marks[row.holds], row.detail) for row in shown]
         for line in table(("what", "state", "where"), lines, LONGEST_DETAIL):
             self.stdout.write(line)
         for row in rows:
