@@ -98,13 +98,15 @@ def look(browser: Browser, url: str) -> None:
 
 
 def set_up(person: Path) -> str:
-    """What `nexus setup --yes` says below its diffs to Ann, who has three clients, in a project of hers."""
+    """What `nexus setup` says to Ann, who has three clients and installed Nexus with uv, in a project of hers."""
     shop, port = person / "shop", free_port()
-    for each in (shop, *(person / client for client in (".claude", ".codex", ".cursor"))):
+    for each in (shop, *(person / client for client in (".claude", ".codex", ".cursor", ".local/bin"))):
         each.mkdir(parents=True)
+    link = person / ".local/bin/nexus"
+    link.symlink_to(Path(sys.executable).with_name("nexus"))
     subprocess.run(["git", "init", "--quiet"], cwd=shop, check=True)  # noqa: S607  # our own
-    environment = {"HOME": str(person), "NEXUS_HOME": f"{person}/.nexus", "PATH": os.environ["PATH"]}
-    command = [f"{Path(sys.executable).parent}/nexus", "setup", "--yes"]
+    environment = {"HOME": str(person), "PATH": f"{link.parent}:/usr/bin:/bin"}
+    command = [str(link), "setup", "--yes"]
 
     def run(*more: str) -> str:
         ended = subprocess.run([*command, *more], cwd=shop, env=environment, stdout=subprocess.PIPE, text=True)  # noqa: S603  # our own
@@ -114,8 +116,7 @@ def set_up(person: Path) -> str:
         output = run("--port", str(port))
     finally:
         run("--undo")  # which ends the hub
-    said = output[output.index("what  ") :].replace(str(person), "/home/ann").replace(str(port), "8420")
-    return f"$ nexus setup --yes\n…\n{said}"
+    return f"$ nexus setup\n{output}".replace(str(person), "/home/ann").replace(str(port), "8420")
 
 
 def printed(browser: Browser, name: str, text: str) -> None:

@@ -61,7 +61,7 @@ def start(command: Sequence[str], home: Path) -> Holder:
                 return holder
             if process.poll() is not None:
                 last = said.decode(errors="replace").strip().splitlines()[-1:] or ["it ended at once"]
-                raise _failed(last[0].removeprefix("[nexus] "), log)
+                raise _failed(last[0].removeprefix("[nexus] ").removeprefix(f"{Code.CONFIG_ERROR}: "), log)
             time.sleep(PAUSE)
         raise _failed(f"it did not answer within {START_SECONDS:g} seconds", log)
     except BaseException:

@@ -188,6 +188,7 @@ class Command(NexusCommand):
         remind_of_password(self)
         if not rows:
             self.stdout.write("Nothing needs a change.")
+        self.stdout.write("")
         return self._check(home, root, {**options, "client": chosen})
 
     def _guard(self, home: Path, root: Path, known: setup_record.Record) -> None:
