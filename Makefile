@@ -14,12 +14,16 @@ POSTGRES := $(NEXUS_TEST_SERVER)$(wildcard /usr/lib/postgresql/*/bin/initdb)$(sh
 ON_POSTGRES := \
 	$(patsubst %,tests/inbox/test_%.py,lifecycle lifecycle_machine races search sending tokens triggers) \
 	$(patsubst %,tests/topics/test_%.py,peers_machine search sync waiting) \
-	$(patsubst %,tests/handoffs/test_%.py,atomicity dependencies races search steering waiting) \
+	$(patsubst %,tests/handoffs/test_%.py,atomicity dependencies races search waiting) \
 	tests/handoffs/test_lifecycle_machine.py::test_it_behaves_as_the_naive_model_of_a_handoffs_life_does \
-	tests/hooks/test_waking.py tests/planning/test_mirror.py::test_it_gives_every_task_an_id_of_its_own tests/planning/test_work.py \
+	tests/handoffs/test_steering.py::test_it_lets_one_of_many_who_act_at_once_win \
+	tests/hooks/test_waking.py tests/planning/test_mirror.py::test_it_gives_every_task_an_id_of_its_own \
+	tests/planning/test_work.py::test_many_claims_that_end_at_once_are_not_undone_by_the_file \
+	$(patsubst %,tests/control/test_questions.py::test_%,two_who_answer_at_once_answer_once \
+		agents_that_ask_at_once_with_one_client_id_ask_once time_and_a_person_at_once_end_a_question_once) \
 	$(patsubst %,tests/core/test_%.py,postgres side_by_side waiter) \
 	tests/core/test_migrations.py::test_a_fresh_store_is_as_the_replaced_migrations_made_it \
-	$(patsubst %,tests/control/test_%.py,questions stream supervision worker) \
+	$(patsubst %,tests/control/test_%.py,stream supervision worker) \
 	$(patsubst %,tests/coordination/test_%.py,event_wait events retries schema streams upsert_races) \
 	tests/coordination/test_limits.py::test_many_at_once_do_not_exceed_it_together \
 	$(patsubst %,tests/reservations/test_%.py,reserving waiting) \
