@@ -411,8 +411,9 @@ def test_it_wakes_for_a_handoff_that_the_agent_may_claim_and_for_no_other(
 
 
 def test_it_wakes_for_a_handoff_that_comes_after_many_which_the_agent_left(
-    call: Call, create: Call, project: str
+    call: Call, create: Call, project: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(offers, "AT_ONCE", 5)
     call("agent_register", agent_id="ann")
     create("worker", "handoff")
     for number in range(offers.AT_ONCE + 1):

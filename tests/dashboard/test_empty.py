@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +14,8 @@ from django.test import Client
 from django.urls import NoReverseMatch, reverse
 from django.urls.converters import IntConverter
 
-from coordination.toolset import run
 from nexus.core.database.store import store
 from nexus.dashboard.urls import pages
-from tests.browser import scene
-from tests.conftest import OPERATOR
 from tests.pages import LOCAL, do
 from tests.store import Failure, failing
 
@@ -43,14 +39,7 @@ def empty_workspace(committed: None, project: str) -> None:
         do("agent_register", agent_id=agent_id)
 
 
-@pytest.fixture
-def reset_home(committed: None, tmp_path: Path) -> None:
-    """What a team left, emptied."""
-    scene.play(do, tmp_path)
-    assert run(OPERATOR, "database_reset", {"confirm": "reset", "keep_agents": True})["ok"]
-
-
-@pytest.fixture(params=["empty_home", "empty_workspace", "reset_home"])
+@pytest.fixture(params=["empty_home", "empty_workspace"])
 def little(request: pytest.FixtureRequest) -> None:
     """Each of those."""
     request.getfixturevalue(request.param)

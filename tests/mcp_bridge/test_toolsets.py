@@ -127,7 +127,7 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize("most", range(1, len(RULES) + 1))
+@pytest.mark.parametrize("most", [1, 2, len(RULES)])
 def test_every_choice_has_its_rules_within_what_clients_read(most: int) -> None:
     for chosen in combinations(RULES, most):
         choice = tuple(registry.TOOLSETS[name] for name in chosen)
