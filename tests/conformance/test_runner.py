@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conformance.__main__ import main
-from tests.conformance.assertions import ABSENT, value_at
 from tests.conformance.loading import Fixture, load
 from tests.conformance.runner import Call, play
 from tests.conformance.validation import is_project_file, problem
@@ -264,11 +263,6 @@ def test_it_tells_of_nonsense(text: bytes, name: str, tmp_path: Path) -> None:
     assert found.file == name and found.fault.startswith("is no JSON that can be read: ")
 
 
-@pytest.mark.parametrize("content", [5, None, "x", [], [[]], [None], {"test_id": []}, {"steps": 5}, {"steps": [5]}])
-def test_it_takes_any_json_in_a_folder_of_fixtures(content: Any, tmp_path: Path) -> None:
-    assert all(found.fault for found in found_in(tmp_path, content))
-
-
 def test_it_loads_single_fixtures_and_lists_and_passes_over_schemas(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("# Fixtures")
     found_in(tmp_path, {"$schema": "https://json-schema.org/draft/2020-12/schema"}, "schema/fixture.schema.json")
@@ -309,60 +303,6 @@ def test_it_knows_the_state_files(schema: str, good: Any) -> None:
             assert problem(schema, broken if isinstance(good, dict) else [broken])
     more = {**entry, "note": ""}
     assert problem(schema, more if isinstance(good, dict) else [more])
-
-
-@pytest.mark.parametrize(
-    "plan",
-    [
-        {"id": 0, "topic": "t", "issues": [], "created_at": TIME},
-        {"id": 1, "topic": "t", "issues": [], "created_at": "yesterday"},
-        {"id": 1, "topic": "t", "issues": [], "created_at": TIME, "research_summary": None},
-        {"id": 1, "topic": "t", "issues": [{"id": 1, "title": "t", "status": "open"}], "created_at": TIME},
-    ],
-)
-def test_it_looks_into_the_plan_of_a_cycle(plan: dict[str, Any]) -> None:
-    cycle = {"completed_at": TIME, "branch": "b", "plan": plan, "tasks": []}
-    assert problem("plan", plan) and problem("history", {"cycles": [cycle]})
-
-
-NAMES = st.from_regex(r"[a-z_][a-z_0-9]{0,4}", fullmatch=True)
-DOCUMENTS = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
-)
-
-
-@given(DOCUMENTS, st.data())
-def test_it_finds_every_value_by_its_path(document: Any, data: st.DataObject) -> None:
-    path, value = "$", document
-    while value and isinstance(value, dict | list):
-        if isinstance(value, list):
-            assert value_at(document, f"{path}.length") == len(value)
-            index = data.draw(st.integers(-len(value), len(value) - 1))
-            path, value = f"{path}[{index}]", value[index]
-        else:
-            name = data.draw(st.sampled_from(sorted(value)))
-            path, value = f"{path}.{name}", value[name]
-    assert value_at(document, path) == value
-
-
-@pytest.mark.parametrize(("text", "path", "found"), [("0", "$", "0"), ("{", "$", "{"), ("[1]", "$[0]", ABSENT)])
-def test_it_takes_a_text_for_a_text(text: str, path: str, found: Any) -> None:
-    assert value_at(text, path) == found
-
-
-@given(st.text() | st.text("$.[]'\"ab019-*?@:, ()&|=<>!^#_\n", max_size=30).map("${}".format))
-@example("$" + "[0]" * 1000)
-@example("$" + ".length" * 1000)
-@example("$[?" + "(" * 490)
-@example("$[" + "9" * 490 + "]")
-@example("$.a | $.b")
-def test_it_takes_or_refuses_any_text_as_a_path(text: str) -> None:
-    broken = problem("fixture", body(postcondition={"return_value": {text: None}}))
-    if broken is None:
-        assert value_at([], text) in (ABSENT, [], 0)
-    else:
-        assert broken.startswith("at $.postcondition.return_value: ")
 
 
 @pytest.mark.parametrize("arguments", [["missing"], ["file"], ["empty"], ["suite", "-k", "nowhere"], []])
