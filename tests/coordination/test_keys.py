@@ -214,13 +214,13 @@ def test_it_withdraws_an_open_handoff_but_none_that_is_claimed(ana: str, project
         assert run(OLGA, "handoff_withdraw", {"handoff_id": handoff})["error"]["code"] == "INVALID_TRANSITION"
 
 
-@pytest.mark.parametrize("name", OPERATORS_ONLY)
 @pytest.mark.parametrize("caller", [Caller("stdio"), Caller("http", agent_id="ana")])
 def test_it_keeps_operators_verbs_from_everybody_else(
-    name: str, caller: Caller, ana: str, plausible: Callable[[str], dict[str, Any]]
+    caller: Caller, ana: str, plausible: Callable[[str], dict[str, Any]]
 ) -> None:
-    assert run(caller, name, plausible(name))["error"]["code"] == "NOT_OWNER"
-    assert not COORDINATION.operations[name].tool
+    for name in OPERATORS_ONLY:
+        assert run(caller, name, plausible(name))["error"]["code"] == "NOT_OWNER", name
+        assert not COORDINATION.operations[name].tool, name
 
 
 @pytest.fixture

@@ -50,11 +50,11 @@ def test_it_answers_the_very_envelope_with_a_fitting_status(
     assert {**again, "data": None} == {**response.json(), "data": None}
 
 
-@pytest.mark.parametrize("name", sorted(COORDINATION.operations))
-def test_it_serves_every_operation_of_the_registry(committed: None, name: str) -> None:
-    if COORDINATION.operations[name].destructive and COORDINATION.operations[name].operator_only:
-        return  # known by the schema's test; not tried with no argument
-    assert post(name, {"unknown": 1}).json() == run(Caller("test", operator="local"), name, {"unknown": 1})
+def test_it_serves_every_operation_of_the_registry(committed: None) -> None:
+    for name, operation in COORDINATION.operations.items():
+        if operation.destructive and operation.operator_only:
+            continue  # known by the schema's test; not tried with no argument
+        assert post(name, {"unknown": 1}).json() == run(Caller("test", operator="local"), name, {"unknown": 1}), name
 
 
 @pytest.mark.asyncio

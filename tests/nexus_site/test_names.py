@@ -129,9 +129,8 @@ def read_variables() -> set[str]:
     return {name for file in files for name in re.findall(r"\bNEXUS_[A-Z_]+[A-Z]\b", file.read_text())}
 
 
-@pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_a_page_names_files_modules_and_settings_that_are_there(file: Path) -> None:
-    text = file.read_text()
+def test_pages_name_files_modules_and_settings_that_are_there() -> None:
+    text = "\n".join(file.read_text() for file in PAGES)
     tops = r"(?:nexus|coordination|inbox|handoffs|mcp_bridge|nexus_site|tests|benchmarks|docs|templates)"
     for path in re.findall(rf"`({tops}/[\w./-]*)`", text):
         assert (ROOT / path).exists(), path
