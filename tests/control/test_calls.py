@@ -159,13 +159,18 @@ async def test_a_client_that_was_answered_takes_nothing_along(rpc: Wire, agent: 
     assert (await Turn.objects.aget()).status == TurnStatus.QUEUED
 
 
-def test_the_same_request_id_is_the_same_turn_and_keeps_its_cancel(rpc: Wire, agent: str) -> None:
-    sent: dict[str, Any] = {"content": "x", "request_id": "r", "timeout_seconds": 0}
-    assert rpc.call("send", agent, **sent) == rpc.call("send", agent, **sent)
+@pytest.mark.parametrize("request_id", ["r", "7", 7, -1])
+def test_the_same_request_id_is_the_same_turn_and_keeps_its_cancel(
+    rpc: Wire, agent: str, request_id: str | int
+) -> None:
+    sent: dict[str, Any] = {"content": "x", "request_id": request_id, "timeout_seconds": 0}
+    first = rpc.call("send", agent, **sent)
+    assert (first["request_id"], type(first["request_id"])) == (request_id, type(request_id))
+    assert rpc.call("send", agent, **sent) == first
     assert rpc.refused("send", agent, **{**sent, "content": "y"})["code"] == INVALID_PARAMS
     assert Turn.objects.count() == 1
-    assert rpc.call("cancel", agent, request_id="r")["cancelled"] is True
-    assert rpc.call("send", agent, **sent) == {"cancelled": True, "request_id": "r"}
+    assert rpc.call("cancel", agent, request_id=request_id)["cancelled"] is True
+    assert rpc.call("send", agent, **sent) == {"cancelled": True, "request_id": request_id}
 
 
 def test_messages_show_the_tool_calls(rpc: Wire, agent: str) -> None:
