@@ -31,7 +31,8 @@ def github(tmp_path: Path) -> Iterator[GitHub]:
         yield served
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 6))])
+@pytest.mark.long  # each step, and a kill at it, is played by tests/control and tests/forges
+@pytest.mark.parametrize("seed", range(1, 6))
 def test_every_line_is_merged_or_kept_although_the_hub_is_killed_twice(
     stage: Stage, github: GitHub, tmp_path: Path, seed: int
 ) -> None:

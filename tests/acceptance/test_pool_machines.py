@@ -92,6 +92,7 @@ def python_whose_clock_is_off(home: Path, hours: int) -> str:
     return str(python)
 
 
+@pytest.mark.long  # test_scaled_out.py kills machines, and tests/control/test_machines.py plays their clocks
 def test_three_machines_run_each_turn_once_and_one_that_is_killed_is_noticed(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

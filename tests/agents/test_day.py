@@ -1,6 +1,6 @@
 """A day of the published agents in the pool: each does the same, over models that do what they are told.
 
-`pytest tests/agents -m ""` plays this, `make check` two agents. An agent that is missing in NEXUS_AGENTS is installed
+`pytest tests/agents -m ""` plays this, `make check` one agent. An agent that is missing in NEXUS_AGENTS is installed
 from npm, at the version of presets.toml; in CI it is removed after its day, because all of them together take two
 gigabytes. The table of what holds stands in docs/reference/agents.md; NEXUS_AGENTS_TABLE=write writes it anew.
 """
@@ -206,7 +206,7 @@ AGENTS = {
         },
     ),
 }
-IN_CHECK = ("claude-code", "codex")  # gemini and opencode are played in test_attach.py and test_opencode.py
+IN_CHECK = ("codex",)  # claude-code and gemini are played in test_guard.py and test_attach.py
 DAYS = [pytest.param(name, marks=() if name in IN_CHECK else pytest.mark.long) for name in AGENTS]
 
 
@@ -393,6 +393,7 @@ async def test_a_day(day: Day) -> None:
     assert not wrong, f"{wrong}\n{await day.results()}"
 
 
+@pytest.mark.long  # tests/acceptance/test_pool.py kills a hub, and a day kills its agent
 def test_a_run_killed_with_its_hub_goes_on_in_the_agent_s_own_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
@@ -430,6 +431,7 @@ def test_a_run_killed_with_its_hub_goes_on_in_the_agent_s_own_session(
         hub.close()
 
 
+@pytest.mark.long  # what setup writes for it is played by test_guard.py
 def test_a_client_that_setup_connected_has_its_first_turn_in_three_calls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:

@@ -1,7 +1,7 @@
 """Published clients in guarded repositories, over models that do what they are told: each commits from its own shell
 what its agent holds, and none commits what another holds, with or without git's hooks.
 
-`pytest tests/agents -m ""` plays this, `make check` two of them. The clients are installed from npm where NEXUS_AGENTS
+`pytest tests/agents -m ""` plays this, `make check` one of them. The clients are installed from npm where NEXUS_AGENTS
 lacks them.
 """
 

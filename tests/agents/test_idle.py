@@ -17,7 +17,7 @@ from tests.agents.person import NEXUS, STARTED, WAITS, Person, address, new, per
 from tests.agents.providers import NOT_YET, Provider, Round, Said, plan, play
 
 __all__ = ["address", "person"]
-pytestmark = [pytest.mark.usefixtures("runs_published"), pytest.mark.sqlite]
+pytestmark = [pytest.mark.usefixtures("runs_published"), pytest.mark.sqlite, pytest.mark.long]
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "wake-agents.md"
 SETTLES_SECONDS = 30  # the titles of conversations have come, and each session has its waiter again
 LAST = 20  # number that two agents tell each other
@@ -26,9 +26,7 @@ WOKEN = ("claude-code", "codex", "qwen", "opencode")
 FROM_THE_BEGINNING = ("claude-code", "qwen")  # something waits for the agent before its first turn
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "claude-code" else pytest.mark.long) for name in WOKEN]
-)
+@pytest.mark.parametrize("name", WOKEN)
 def test_whatever_ends_nothing_is_lost_and_nothing_is_left(person: Person, name: str) -> None:
     ben = person.open(name, does=() if name in FROM_THE_BEGINNING else ["ready"])
     ben.wake("letter zero")
@@ -53,7 +51,6 @@ def test_whatever_ends_nothing_is_lost_and_nothing_is_left(person: Person, name:
     assert not turns("letter five")
 
 
-@pytest.mark.long
 def test_ten_minutes_of_sleep_cost_no_request_and_a_message_ends_them(person: Person) -> None:
     with serving(person.home / ".nexus") as hub:
         sessions = [person.open(name, name, does=WAITS.get(name, ["ready"])) for name in (*WOKEN, *WAITS)]
@@ -73,7 +70,6 @@ def test_ten_minutes_of_sleep_cost_no_request_and_a_message_ends_them(person: Pe
     assert [session.title for session in sessions if f"| {session.title} |" not in page] == []
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", WOKEN)
 def test_of_a_session_and_its_fork_one_is_woken(person: Person, name: str) -> None:
     first = person.open(name)
@@ -112,7 +108,6 @@ def converse(agents: dict[str, str]) -> Callable[[Sequence[Said]], Round]:
     return answers
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("pair", PAIRS, ids=" and ".join)
 def test_two_agents_answer_each_other_with_nobody_there(
     person: Person, pair: tuple[str, str], monkeypatch: pytest.MonkeyPatch

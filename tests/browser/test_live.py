@@ -8,6 +8,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from nexus_site import demo
@@ -40,6 +41,7 @@ def say(do: Does, root: str, subject: str) -> None:
     do("message_create", project_root=root, from_agent_id="planner", subject=subject, body="x")
 
 
+@pytest.mark.long  # test_demo.py plays the demo, and the tests below move the pages
 def test_it_moves_while_the_demo_plays_on_the_hub(page: Page, hub: Hub, tmp_path: Path) -> None:
     watch(page, "/admin/board/")
     with ThreadPoolExecutor(1) as beside:

@@ -66,6 +66,7 @@ PAGES = {
 VARIANTS = {
     *("topic_found", "files_ended", "event_records", "handoff_records", "operators"),
     *("handoff_blocked", "handoff_submitted", "plan_close", "topic_delete"),
+    *("topics", "questions", "files", "forges", "webhooks", "notices", "topic_new", "limits", "reservation"),
 }
 
 
