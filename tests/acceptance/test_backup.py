@@ -23,7 +23,7 @@ from tests.acceptance.test_tail import Tail
 
 pytestmark = pytest.mark.sqlite
 
-WRITERS, BACKUPS = 3, 3
+WRITERS, BACKUPS = 2, 2
 
 # Sends messages to a peer until killed; says the id of each that was acknowledged.
 WRITER = """

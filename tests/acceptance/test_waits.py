@@ -12,7 +12,7 @@ import pytest
 from tests.acceptance.hub import Hub, serving
 from tests.conftest import Furnish
 
-WAITS = 500
+WAITS = 300
 LONG = 600  # seconds that a wait may take here: no machine is so loaded that they are over before the test is
 
 
@@ -24,7 +24,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory, furnish: Furnish) -> Iterator[
         yield served
 
 
-def test_500_parked_waits_all_wake_when_their_event_comes_and_only_then(hub: Hub, tmp_path: Path) -> None:
+def test_parked_waits_all_wake_when_their_event_comes_and_only_then(hub: Hub, tmp_path: Path) -> None:
     hub.call("agent_register", agent_id="a")
 
     async def play() -> None:

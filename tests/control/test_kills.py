@@ -265,13 +265,13 @@ def walk(hub: Hub, repository: Path, verb: Look, stride: int) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("stride", [17, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"])
+@pytest.mark.parametrize("stride", [29, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"])
 def test_the_next_hub_finishes_or_undoes(hub: Hub, repository: Path, verb: str, stride: int) -> None:
     walk(hub, repository, VERBS[verb], stride)
 
 
 @pytest.mark.usefixtures("runs_sandbox")
-@pytest.mark.parametrize("stride", [17, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"])
+@pytest.mark.parametrize("stride", [29, pytest.param(1, marks=pytest.mark.long)], ids=["some", "all"])
 def test_the_next_hub_finishes_the_lane_with_a_check_run_anew(hub: Hub, repository: Path, stride: int) -> None:
     approve(repository, fit="true")
     walk(hub, repository, Lane(), stride)
