@@ -251,7 +251,7 @@ def inbox_pull(p: InboxPull, caller: Caller) -> InboxPage:
     wanted = p.ack_message_ids
     pulled = _pulled(p, caller, wanted or ())
     data = _messages(pulled.deliveries)
-    hint = None if pulled.deliveries else agent_hint(p.agent_id)
+    hint = None if pulled.deliveries or pulled.acknowledged else agent_hint(p.agent_id)
     if wanted is not None:
         data["acknowledged"] = pulled.acknowledged
         if pulled.acknowledged < len(wanted):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from urllib.parse import parse_qs
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -36,6 +36,9 @@ from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, invalid
 from nexus.core.operations.registry import Choice
 from nexus.core.rest.errors import explain
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 FIRST_PING_SECONDS = 1
 CALLER, CHOICE = "nexus.caller", "nexus.choice"
@@ -84,10 +87,24 @@ class McpEndpoint:
             self._sessions.end()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._sessions is None:
+            await self.start()
+        assert self._sessions is not None and self._streaming is not None
+        headers = Headers(scope=scope)
         try:
-            caller, named, choice = await waiting.on_loop_or_thread(waiting.AUTHENTICATION, partial(_who, scope))
+            caller = await _asked(identify, ConnectionInfo.of_scope(scope), transport="http", key_required=True)
             agent_id = caller.agent_id
             assert agent_id is not None
+            named = _choice_of(scope)
+            # The SDK binds a session to its agent and to the choice in its URL; the key is not passed on.
+            subject = ",".join(toolset.name for toolset in named) if named else None
+            user = AuthenticatedUser(AccessToken(token="", client_id=agent_id, scopes=[], subject=subject))
+            is_modern = headers.get(VERSION) in MODERN_PROTOCOL_VERSIONS  # and has no sessions
+            session = None if is_modern else self._sessions.find(agent_id, headers.get(ID, ""), user)
+            if session is not None:
+                caller, choice = replace(caller, connection=f"mcp:{headers[ID]}"), session.choice
+            else:
+                choice = named or await _asked(choices.from_agent, agent_id)
         except Exception as error:
             body, status = explain(error)
             if status == 401 and _is_browser(scope):
@@ -97,19 +114,10 @@ class McpEndpoint:
             more = {"www-authenticate": "Bearer"} if status == 401 else None
             await Response(json.dumps(body), status, more, "application/json")(scope, receive, send)
             return
-        await self.start()
-        assert self._sessions is not None and self._streaming is not None
-        # The SDK binds a session to its agent and to the choice in its URL; the key is not passed on.
-        subject = ",".join(toolset.name for toolset in named) if named else None
-        user = AuthenticatedUser(AccessToken(token="", client_id=agent_id, scopes=[], subject=subject))
-        headers = Headers(scope=scope)
-        is_modern = headers.get(VERSION) in MODERN_PROTOCOL_VERSIONS  # and has no sessions
-        session = None if is_modern else self._sessions.find(agent_id, headers.get(ID, ""), user)
-        if session is not None:
-            caller, choice = replace(caller, connection=f"mcp:{headers[ID]}"), session.choice
         scope = {**scope, "user": user, CALLER: caller, CHOICE: choice, SESSION: session}
         with connected(caller.connection, agent_id):
-            async with _begun_at_once(send) as beginning:
+            streams = is_modern or scope["method"] == "GET"
+            async with _begun_at_once(send) if streams else nullcontext(send) as beginning:
                 if _may_stream(headers, choice):
                     await self._streaming.handle_request(scope, receive, beginning)
                 else:
@@ -182,12 +190,9 @@ def _choice(context: Context) -> Choice:
     return choice
 
 
-def _who(scope: Scope) -> tuple[Caller, Choice | None, Choice]:
-    """Return the caller, the choice of the URL, and the choice in force. Raises as `identify` and `_choice_of` do."""
-    caller = identify(ConnectionInfo.of_scope(scope), transport="http", key_required=True)
-    assert caller.agent_id is not None
-    named = _choice_of(scope)
-    return caller, named, named or choices.from_agent(caller.agent_id)
+async def _asked(look: Callable[P, T], *what: P.args, **how: P.kwargs) -> T:
+    """Return what a quick look at the store finds."""
+    return await waiting.on_loop_or_thread(waiting.AUTHENTICATION, partial(look, *what, **how))
 
 
 def _choice_of(scope: Scope) -> Choice | None:

@@ -139,8 +139,8 @@ def identify(
     if info.keys:
         agent_id, credential = _bound_to(info)
         _recognise(info.holder)
-        connection = connection or info.holder
-        return Caller(transport, agent_id=agent_id, connection=connection, credential=credential)
+        fresh, connection = connection is None, connection or info.holder
+        return Caller(transport, agent_id=agent_id, connection=connection, credential=credential, fresh=fresh)
     if not key_required:
         if info.staff is not None and (connection is None or _still_logged_in(info)):
             recognise_session(info.session)

@@ -11,10 +11,11 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from coordination.toolset import run
+from nexus.core.access import ConnectionInfo, identify
 from nexus.core.database.store import commits
 from nexus.core.operations import dispatch
 from nexus.reservations.toolset import FILES
-from tests.conftest import LOCAL
+from tests.conftest import LOCAL, OPERATOR
 
 pytestmark = [pytest.mark.usefixtures("committed", "counted_alone"), pytest.mark.sqlite]
 
@@ -26,6 +27,7 @@ COSTS = {  # of each call: statements in and before its transactions, and commit
     "message_create to all": (7, 1),
     "inbox_pull": (4, 1),
     "inbox_ack": (2, 1),
+    "inbox_pull that acknowledges": (3, 1),
     "inbox_pull of nothing": (3, 0),
     "inbox_count": (1, 0),
     "event_get": (4, 0),
@@ -74,6 +76,9 @@ def test_a_hot_call_costs_what_it_did(project: str, monkeypatch: pytest.MonkeyPa
     cost("message_create", "to all", **mail)
     messages = cost("inbox_pull", agent_id="bob")["messages"]
     cost("inbox_ack", agent_id="bob", message_ids=[each["message_id"] for each in messages])
+    handled = call("message_create", **mail, target=DIRECT)["message_id"]
+    call("inbox_pull", agent_id="bob")
+    cost("inbox_pull", "that acknowledges", agent_id="bob", ack_message_ids=[handled])
     cost("inbox_pull", "of nothing", agent_id="bob")
     cost("inbox_count", agent_id="bob")
     cursor = cost("event_get", **here, agent_id="bob", stream="workspace", cursor=0)["next_cursor"]
@@ -88,3 +93,13 @@ def test_a_hot_call_costs_what_it_did(project: str, monkeypatch: pytest.MonkeyPa
     cost("files_reserve", **files)
     cost("files_release", **files)
     assert found == COSTS
+
+
+def test_a_request_looks_its_key_up_once() -> None:
+    call("agent_register", agent_id="bob")
+    key = run(OPERATOR, "agent_key_issue", {"agent_id": "bob"})["data"]["api_key"]
+    shown = ConnectionInfo("127.0.0.1", (("host", "127.0.0.1:7777"), ("x-api-key", key)), "")
+    with CaptureQueriesContext(connection) as seen:
+        answer = run(identify(shown, transport="rest"), "inbox_pull", {"agent_id": "bob"})
+    assert answer["ok"]
+    assert ["agent_keys" in each["sql"] for each in seen].count(True) == 1

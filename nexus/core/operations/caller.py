@@ -44,7 +44,7 @@ class Caller:
 
     Bound to `agent_id`, the connection acts as that agent only. Bound to none it is a trusted local process, which
     names the acting agent with each call. `operator` names the person behind an administrative connection.
-    `credential` is what bound it, as the domain knows a key; it is verified again with each call, wake and notice.
+    `credential` is what bound it, as the domain knows a key; it is verified with each call, wake and notice.
 
     `connection` distinguishes connections for as long as they last, and is not secret. Every transport fills it:
 
@@ -63,6 +63,8 @@ class Caller:
     connection: str | None = None
     named: str | None = None  # the agent that the client's NEXUS_AGENT_ID names: who calls that leave it out
     credential: str | None = field(default=None, compare=False, repr=False)
+    # Whether the request that makes the one call of this caller has verified the credential.
+    fresh: bool = field(default=False, compare=False, repr=False)
     # Whether the transport itself knows that the bound agent asks, where a call has no room for a session's secret.
     vouched: bool = field(default=False, compare=False, repr=False)
     cwd: str | None = field(default=None, compare=False, repr=False)  # a relay's: where its relative paths begin

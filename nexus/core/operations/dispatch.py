@@ -240,8 +240,8 @@ def _look(
     wait = operation.wait
     assert wait is not None
     with unless_busy():
-        store().check()
         domain().refresh_settings()
+        check_credential(caller)
         _check(caller, operation, params)
         change = wait.next_change(position) if wait.next_change else None  # first: what opens now, the look sees
         return _retried(lambda: wait.look(position, caller)), change
@@ -264,10 +264,11 @@ def _call(operation: Operation[Any], params: Params, caller: Caller) -> Data:
 
 
 def _permit(caller: Caller, operation: Operation[Any], params: Params) -> Outcome | None:
-    """Check that the store is still at its path, then the caller's identity, then the operation's requirements. Return
-    the recorded outcome of a repeated call that was done before; no requirement refuses that."""
-    store().check()
+    """Check the caller's identity, then the operation's requirements. Return the recorded outcome of a repeated call
+    that was done before; no requirement refuses that."""
     domain().refresh_settings()
+    if not caller.fresh:
+        check_credential(caller)
     if caller.request is not None and caller.request.repeated and operation.is_recorded:
         _check_identity(caller, operation, params)
         if (outcome := caller.request.outcome()) is not None:
@@ -287,9 +288,8 @@ def _check(caller: Caller, operation: Operation[Any], params: Params) -> None:
 
 
 def _check_identity(caller: Caller, operation: Operation[Any], params: Params) -> None:
-    """Check the acting agent. Raises NOT_OWNER if the connection acts as another agent or its credential is no longer
-    valid, NOT_ALLOWED if an operator forbids the agent this operation, and what an app's `check_call` raises."""
-    check_credential(caller)
+    """Check the acting agent. Raises NOT_OWNER if the connection acts as another agent, NOT_ALLOWED if an operator
+    forbids the agent this operation, and what an app's `check_call` raises."""
     acting = getattr(params, operation.acts_as) if operation.acts_as else None
     if caller.agent_id is not None and acting is not None and acting != caller.agent_id:
         raise NexusError(
