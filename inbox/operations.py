@@ -239,7 +239,6 @@ def _pulled(p: InboxPull, caller: Caller, acknowledged: Sequence[str] = ()) -> s
     wait=Wait[InboxPull](
         timeout=lambda p: p.wait_seconds or 0,
         interested=_arrivals,
-        look=lambda p, caller: {"count": len(selectors.claimable(p.agent_id, 1, now()))},
         done=lambda data: data["count"] > 0,
         finish=lambda p, caller, data: {**data, **_messages(_pulled(p, caller).deliveries)},
         expired=lambda p, data: data,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,10 +12,11 @@ import time_machine
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from coordination.toolset import run
+from coordination.toolset import arun, run
 from nexus.core.access import ConnectionInfo, identify
 from nexus.core.database.store import commits
 from nexus.core.operations import dispatch
+from nexus.core.waiting import waiter
 from nexus.reservations.toolset import FILES
 from tests.conftest import LOCAL, OPERATOR
 
@@ -103,3 +106,57 @@ def test_a_request_looks_its_key_up_once() -> None:
         answer = run(identify(shown, transport="rest"), "inbox_pull", {"agent_id": "bob"})
     assert answer["ok"]
     assert ["agent_keys" in each["sql"] for each in seen].count(True) == 1
+
+
+HOPS = {  # from the event loop to a thread
+    "message_create": 1,
+    "inbox_pull": 1,
+    "inbox_ack": 1,
+    "inbox_count": 0,
+    "event_get": 0,
+    "event_wait, woken": 0,
+    "inbox_pull, woken": 1,
+}
+
+
+async def test_a_hot_call_goes_to_a_thread_once_at_most(project: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = {"project_root": project, "agent_id": "bob", "stream": "workspace"}
+    mail = {"project_root": project, "from_agent_id": "ana", "subject": "s", "body": "b", "target": DIRECT}
+    found: dict[str, int] = {}
+    submitted: list[Any] = []
+    submit = ThreadPoolExecutor.submit
+
+    def noted(pool: ThreadPoolExecutor, *given: Any) -> Any:
+        submitted.append(given)
+        return submit(pool, *given)
+
+    async def act(name: str, **arguments: Any) -> dict[str, Any]:
+        before = len(submitted)
+        envelope = await arun(LOCAL, name, arguments)
+        assert envelope["ok"], envelope
+        found[name] = len(submitted) - before
+        return dict(envelope["data"])
+
+    async def wake(name: str, **arguments: Any) -> dict[str, Any]:
+        waits = asyncio.create_task(arun(LOCAL, name, arguments))
+        while not waiter().parked or waiter().position is None:
+            await asyncio.sleep(0.001)
+        before = len(submitted)
+        await arun(LOCAL, "message_create", mail)
+        envelope = await waits
+        found[f"{name}, woken"] = len(submitted) - before - HOPS["message_create"]
+        return dict(envelope["data"])
+
+    for agent_id in ("ana", "bob"):
+        await arun(LOCAL, "agent_register", {"agent_id": agent_id})
+    await arun(LOCAL, "message_create", mail)  # which looks at the project's path
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", noted)
+    await act("message_create", **mail)
+    messages = (await act("inbox_pull", agent_id="bob"))["messages"]
+    await act("inbox_ack", agent_id="bob", message_ids=[each["message_id"] for each in messages])
+    await act("inbox_count", agent_id="bob")
+    cursor = (await act("event_get", **here))["next_cursor"]
+    await wake("event_wait", **here, cursor=cursor, timeout_seconds=60)
+    assert (await act("inbox_pull", agent_id="bob"))["messages"]
+    assert (await wake("inbox_pull", agent_id="bob", wait_seconds=30))["messages"]
+    assert found == HOPS

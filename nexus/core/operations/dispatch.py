@@ -223,6 +223,8 @@ async def _wait(
 
     async def look(position: Params, known: Data) -> tuple[Data, datetime | None]:
         read = partial(_look, operation, params, caller, position, known)
+        if wait.look is None:
+            return await waiting.unless_left(pool, read)
         if operation.quick:
             return await waiting.on_loop_or_thread(looking, read)
         return await waiting.in_thread(looking, read, await share_of(caller))
@@ -244,17 +246,24 @@ def _look(
         check_credential(caller)
         _check(caller, operation, params)
         change = wait.next_change(position) if wait.next_change else None  # first: what opens now, the look sees
-        return _retried(lambda: wait.look(position, caller)), change
+        look = (
+            _finishing(operation, params, caller, known) if wait.look is None else partial(wait.look, position, caller)
+        )
+        return _retried(look), change
     return known, datetime.now(UTC)  # no error: whoever sent the call again would have it performed again
 
 
 def _finished(operation: Operation[Any], params: Params, caller: Caller, performed: Data) -> Data:
     """Return the answer after something was found; a caller that gave up before this changes nothing."""
+    with unless_busy():
+        return _retried(_finishing(operation, params, caller, performed))
+    return performed
+
+
+def _finishing(operation: Operation[Any], params: Params, caller: Caller, performed: Data) -> Callable[[], Data]:
     assert operation.wait is not None and operation.wait.finish is not None
     finish = partial(operation.wait.finish, params, caller, performed)
-    with unless_busy():
-        return _retried(partial(_once, operation, caller, finish, operation.wait.done))
-    return performed
+    return partial(_once, operation, caller, finish, operation.wait.done)
 
 
 def _call(operation: Operation[Any], params: Params, caller: Caller) -> Data:

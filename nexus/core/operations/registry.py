@@ -39,14 +39,15 @@ class Wait(Generic[P]):
     """How a call that may wait is parked: what wakes it, when it is done, and its answer if nothing comes.
 
     The operation itself is performed once. After that the wait only reads with `look`, so that a client that gave
-    up changes nothing more. `finish` writes what belongs to the answer, such as a cursor, last of all.
+    up changes nothing more. `finish` writes what belongs to the answer, such as a cursor, last of all. Without `look`,
+    it is tried at each wake: it changes nothing where nothing has come.
     """
 
     timeout: Callable[[P], float]  # seconds asked for; 0 or less is a snapshot
     interested: Callable[[P], Callable[[Any], bool]]  # which new events are worth another look
-    look: Callable[[P, Caller], Data]  # what is there now
     done: Callable[[Data], bool]
     expired: Callable[[P, Data], Data]  # the answer when time ran out, or none was given
+    look: Callable[[P, Caller], Data] | None = None  # what is there now
     # The answer to what a look found, after what the call itself answered; one that is not `done`, because another was
     # quicker, is not given, and the wait goes on.
     finish: Callable[[P, Caller, Any], Data] | None = None

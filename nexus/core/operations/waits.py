@@ -62,7 +62,7 @@ async def wait_for(
             found, change = await looking.look(position, data)
             left = deadline - time.monotonic()
             if wait.done(found):
-                if wait.finish is None:
+                if wait.finish is None or wait.look is None:
                     return found
                 answer = await looking.finish(data)
                 if wait.done(answer):
