@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import math
 import re
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
@@ -139,8 +141,11 @@ def identify(
     if info.keys:
         agent_id, credential = _bound_to(info)
         _recognise(info.holder)
-        fresh, connection = connection is None, connection or info.holder
-        return Caller(transport, agent_id=agent_id, connection=connection, credential=credential, fresh=fresh)
+        verified_at = time.monotonic() if connection is None else -math.inf
+        connection = connection or info.holder
+        return Caller(
+            transport, agent_id=agent_id, connection=connection, credential=credential, verified_at=verified_at
+        )
     if not key_required:
         if info.staff is not None and (connection is None or _still_logged_in(info)):
             recognise_session(info.session)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -106,6 +107,16 @@ def test_a_request_looks_its_key_up_once() -> None:
         answer = run(identify(shown, transport="rest"), "inbox_pull", {"agent_id": "bob"})
     assert answer["ok"]
     assert ["agent_keys" in each["sql"] for each in seen].count(True) == 1
+
+
+def test_a_request_that_comes_slowly_has_its_key_looked_up_again() -> None:
+    call("agent_register", agent_id="bob")
+    key = run(OPERATOR, "agent_key_issue", {"agent_id": "bob"})["data"]["api_key"]
+    shown = ConnectionInfo("127.0.0.1", (("host", "127.0.0.1:7777"), ("x-api-key", key)), "")
+    caller = identify(shown, transport="rest")
+    run(OPERATOR, "agent_key_set_active", {"agent_id": "bob", "active": False})
+    late = replace(caller, verified_at=caller.verified_at - 2)  # seconds, in which its body came
+    assert run(late, "inbox_pull", {"agent_id": "bob"})["error"]["code"] == "NOT_OWNER"
 
 
 HOPS = {  # from the event loop to a thread

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 from collections import OrderedDict
@@ -63,8 +64,8 @@ class Caller:
     connection: str | None = None
     named: str | None = None  # the agent that the client's NEXUS_AGENT_ID names: who calls that leave it out
     credential: str | None = field(default=None, compare=False, repr=False)
-    # Whether the request that makes the one call of this caller has verified the credential.
-    fresh: bool = field(default=False, compare=False, repr=False)
+    # When the request that makes the one call of this caller verified the credential, in monotonic time.
+    verified_at: float = field(default=-math.inf, compare=False, repr=False)
     # Whether the transport itself knows that the bound agent asks, where a call has no room for a session's secret.
     vouched: bool = field(default=False, compare=False, repr=False)
     cwd: str | None = field(default=None, compare=False, repr=False)  # a relay's: where its relative paths begin
