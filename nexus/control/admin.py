@@ -37,11 +37,9 @@ from nexus.control.permissions import rules
 from nexus.core.clock import now
 from nexus.core.quoting import visible
 from nexus.web import records
-from nexus.web.forms import searched
-from nexus.web.records import OperationAdmin, badge, column, link, moment
+from nexus.web.records import NONE, OperationAdmin, badge, column, link, moment
 from nexus.web.templatetags.nexus import duration, when
 
-NONE = "–"
 STEPS = 200  # entries on a run's page
 
 
@@ -96,7 +94,7 @@ class RunAdmin(PoolRecords):
     list_select_related = ("agent",)
     list_filter = (Outcomes, NeedsPerson)
     operations = ("pool_retry_run", "pool_dismiss_run", "pool_cancel_run")
-    search_fields = ("turn_id__exact", "agent__agent_id__exact")
+    search_fields = finds_by = ("turn_id", "agent__agent_id")
     search_help_text = "A run's id or an agent's name"
     ordering = ("-turn_id",)
     sortable_by = ()
@@ -112,13 +110,8 @@ class RunAdmin(PoolRecords):
         rows = super().get_queryset(request)
         return monitoring.glimpses(rows) if request.path.endswith("/turn/") else rows.select_related("agent")
 
-    def get_search_results(self, request: HttpRequest, queryset: QuerySet[Any], search_term: str) -> Any:
-        """Find a run, or the runs of an agent: no index serves both in the order of the list."""
-        term = searched(search_term)
-        if not term:
-            return queryset, False
-        by = "pk" if Turn.objects.filter(pk=term).exists() else "agent__agent_id"
-        return queryset.filter(**{by: term}), False
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        return lookup in ("wakes__kind", "wakes__item") or super().lookup_allowed(lookup, value, request)  # type: ignore[no-any-return]
 
     def operations_on(self, row: Turn) -> list[str]:
         from nexus.control.agents import turns

@@ -34,6 +34,7 @@ from nexus.web.exports import KINDS, as_file, table
 from nexus.web.forms import OperationForm, ParametersForm, searched
 from nexus.web.page import frame, operate, posted, render
 
+NONE = "–"
 MOST_CHOSEN = 200  # rows of one call: their ids stand in an address
 MOST_EXPORTED, AT_ONCE = 10_000, 200  # rows of a file, and of one query for it
 
@@ -50,6 +51,8 @@ class OperationAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no ty
     asks: Mapping[str, Callable[[], forms.Field]] = {}  # fields of *Add* that its parameters alone do not say
     shows_once = ("", "")  # a field of its answer that no page shows again, and what to know about it
     intro = ""  # what the list is, in a sentence or two
+    finds_by: Sequence[str] = ()  # what the search compares, where no index serves all of it in the order of the list
+    rare: Sequence[str] = ()  # fields of a row's page that it has only where they are not empty
     list_before_template = "web/intro.html"
     list_after_template = "web/exports.html"
     change_form_outer_before_template = "web/row_actions.html"
@@ -59,7 +62,20 @@ class OperationAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no ty
     list_fullwidth = True
 
     def get_search_results(self, request: HttpRequest, queryset: QuerySet[Any], search_term: str) -> Any:
-        return super().get_search_results(request, queryset, searched(search_term))
+        """Find rows by `search_fields`, or by the first of `finds_by` that finds any."""
+        term = searched(search_term)
+        if not (term and self.finds_by):
+            return super().get_search_results(request, queryset, term)
+        found = (rows for by in self.finds_by if (rows := queryset.filter(**{by: term})).exists())
+        return next(found, queryset.none()), False
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return the fields of a row's page, of `rare` those that say something about it."""
+        silent = {name for name in self.rare if obj and self._cell(name, obj) in ("", NONE)}
+        return [
+            (title, {**options, "fields": [name for name in options["fields"] if name not in silent]})
+            for title, options in super().get_fieldsets(request, obj)
+        ]
 
     def operations_on(self, row: Any) -> Sequence[str]:
         """Return those of `operations` that a row admits now."""
@@ -231,7 +247,7 @@ def _cell(style: str, value: Any) -> SafeString:
 def link(view: str, label: Any, *arguments: str, **query: str) -> SafeString | str:
     """Return a link to an admin page; only the label if there is no target."""
     if arguments and not arguments[0]:
-        return "–"
+        return NONE
     url = reverse(f"admin:{view}", args=arguments)
     return format_html(
         '<a class="nx-link" href="{}">{}</a>', f"{url}?{urlencode(query)}" if query else url, text(label)
