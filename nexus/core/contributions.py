@@ -227,6 +227,7 @@ class Action:
     undo: str = ""  # the operation of another action, which takes it back
     danger: bool = False  # it is asked for once more
     toolset: str = "coordination"
+    tells: Callable[[str], str] | None = None  # what to know before it is done to one thing, by its id
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,7 @@ class TopicAdmin(OperationAdmin):
     ordering = (Coalesce("last_message_at", "created_at").desc(), "-topic_id")
     sortable_by = ()
     creates = "topic_create"
+    operations = ("topic_close", "topic_rename", "topic_delete")
     fields = ("topic_id", "title", "status", "count", "created", "activity", "readers", "closed", "why", "about")
     readonly_fields = fields
 

@@ -45,15 +45,6 @@ class SayForm(OperationForm):
         return {**given, "client_message_id": name_of(given), "reply_to": given["reply_to"] or None}
 
 
-class CloseForm(OperationForm):
-    reason = forms.CharField(required=False, label="Reason (optional)")
-
-
-class RenameForm(OperationForm):
-    name = forms.CharField(required=False, strip=False, label="New name")
-    rewrite_messages = forms.BooleanField(required=False, label="In messages that name the topic, too")
-
-
 class TopicFilters(Filters):
     q = words_field("Find in this topic")
     at = number_field()

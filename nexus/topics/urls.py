@@ -18,11 +18,7 @@ PAGES = (
         in_use=Topic.objects.exists,
     ),
     Page("topic_message", "topics/+message/<id:message_id>/", views.message),
-    Page("topic_message_delete", "topics/+message/<id:message_id>/delete/", views.delete_message),
     Page("topic", "topics/<row:topic_id>/", views.topic),
     Page("topic_tail", "topics/<id:topic_id>/tail/", views.tail),
-    Page("topic_close", "topics/<id:topic_id>/close/", views.close),
-    Page("topic_rename", "topics/<id:topic_id>/rename/", views.rename),
     Page("topic_export", "topics/<id:topic_id>/export/", views.export),
-    Page("topic_delete", "topics/<id:topic_id>/delete/", views.delete),
 )

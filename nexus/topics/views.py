@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -16,10 +15,10 @@ from django.urls import reverse
 from nexus.core.clock import now
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.topics import archive, search, selectors
-from nexus.topics.forms import CloseForm, RenameForm, SayForm, TopicFilters
+from nexus.topics.forms import SayForm, TopicFilters
 from nexus.topics.models import Topic, TopicMessage
 from nexus.topics.toolset import TOPICS
-from nexus.web.page import form_only, operate, render, streamed
+from nexus.web.page import operate, render, streamed
 from nexus.web.templatetags.nexus import plain
 
 NEWEST = 20  # messages at first: more than a window shows, and cheap to render
@@ -47,7 +46,7 @@ def topic(request: HttpRequest, topic_id: str) -> HttpResponse:
     return _topic(request, topic_id, filters, say=form)
 
 
-def _topic(request: HttpRequest, topic_id: str, filters: TopicFilters, **forms: Any) -> HttpResponse:
+def _topic(request: HttpRequest, topic_id: str, filters: TopicFilters, say: SayForm | None = None) -> HttpResponse:
     row = get_object_or_404(Topic, pk=topic_id)
     words, at, before = filters.text("q"), filters.number("at"), filters.number("before")
     limit = NEWEST if at is None and before is None else PAGE
@@ -55,7 +54,7 @@ def _topic(request: HttpRequest, topic_id: str, filters: TopicFilters, **forms: 
     readers = selectors.readers([row], now())[topic_id]
     answered = _numbered(topic_id, filters.number("answer"))
     upto = stream.messages[-1].seq if stream.messages else 0
-    say = forms.get("say") or SayForm(
+    say = say or SayForm(
         initial={
             "seen": upto,
             **({"reply_to": answered.message_id, "message_type": "answer"} if answered else {}),
@@ -79,12 +78,7 @@ def _topic(request: HttpRequest, topic_id: str, filters: TopicFilters, **forms: 
         readers=readers,
         own=next((each.peer for each in readers if each.peer.agent_id == OPERATOR_AGENT), None),
         answered=answered,
-        **{
-            "say": say,
-            "close_form": CloseForm(auto_id="close-%s"),
-            "rename_form": RenameForm(initial={"name": row.name}, auto_id="rename-%s"),
-            **forms,
-        },
+        say=say,
     )
 
 
@@ -116,35 +110,6 @@ def message(request: HttpRequest, message_id: str) -> HttpResponse:
     return redirect(f"{reverse('admin:topic', args=[row.topic_id])}?at={row.seq}#m-{row.seq}")
 
 
-@form_only(partial(redirect, "admin:topic"))
-def close(request: HttpRequest, topic_id: str) -> HttpResponse:
-    """Close a topic for everybody."""
-    form = CloseForm(request.POST)
-    if form.is_valid():
-        reason = form.cleaned_data["reason"] or None
-        envelope = operate(TOPICS, request, "topic_close", "", form, topic_id=topic_id, reason=reason)
-        if envelope["ok"]:
-            warnings = envelope["data"].get("warnings", [])
-            for warning in warnings:
-                messages.warning(request, warning["message"])
-            if not warnings:
-                messages.success(request, "The topic is closed.")
-    return _topic(request, topic_id, TopicFilters(request.GET), close_form=form) if form.errors else _to(topic_id)
-
-
-@form_only(partial(redirect, "admin:topic"))
-def rename(request: HttpRequest, topic_id: str) -> HttpResponse:
-    """Rename a topic."""
-    form = RenameForm(request.POST, auto_id="rename-%s")
-    if form.is_valid():
-        envelope = operate(TOPICS, request, "topic_rename", "", form, topic_id=topic_id, **form.cleaned_data)
-        if envelope["ok"]:
-            rewritten = envelope["data"]["messages"]
-            also = f" Messages rewritten: {rewritten}." if rewritten else ""
-            messages.success(request, f"The topic is renamed.{also}")
-    return _topic(request, topic_id, TopicFilters(request.GET), rename_form=form) if form.errors else _to(topic_id)
-
-
 def export(request: HttpRequest, topic_id: str) -> StreamingHttpResponse:
     """Return a topic as a file: Markdown or (`?format=json`) JSON."""
     row = get_object_or_404(Topic, pk=topic_id)
@@ -157,57 +122,9 @@ def export(request: HttpRequest, topic_id: str) -> StreamingHttpResponse:
     return response
 
 
-def delete(request: HttpRequest, topic_id: str) -> HttpResponse:
-    """Show what is deleted with a topic; POST deletes it."""
-    row = get_object_or_404(Topic, pk=topic_id)
-    if request.method == "POST":
-        envelope = operate(TOPICS, request, "topic_delete", "", topic_id=topic_id)
-        if not envelope["ok"]:
-            return _to(topic_id)
-        gone = envelope["data"]
-        messages.success(request, f"The topic is deleted, with {gone['messages']} messages and {gone['peers']} names.")
-        return redirect("admin:topics_topic_changelist")
-    readers = selectors.readers([row], now())[topic_id]
-    return render(
-        request,
-        "topics/topic_delete.html",
-        "Delete a topic",
-        topic=row,
-        count=row.messages.count(),
-        peers=row.peers.count(),
-        present=[each for each in readers if each.present],
-    )
-
-
-def delete_message(request: HttpRequest, message_id: str) -> HttpResponse:
-    """Show what is deleted with a message; POST deletes it and the answers to it."""
-    row = get_object_or_404(TopicMessage.objects.select_related("topic"), message_id=message_id)
-    if request.method == "POST":
-        envelope = operate(TOPICS, request, "topic_message_delete", "", message_id=message_id)
-        if envelope["ok"]:
-            count = envelope["data"]["messages"]
-            messages.success(request, f"Deleted: {count} message{'' if count == 1 else 's'}.")
-        return _to(row.topic_id)
-    count = selectors.count_replies(row)
-    answers = selectors.excerpts(row.topic_id).filter(reply_to=row.message_id).order_by("document")[: selectors.ANSWERS]
-    return render(
-        request,
-        "topics/topic_delete.html",
-        "Delete a message",
-        topic=row.topic,
-        message=row,
-        count=count,
-        answers=answers,
-    )
-
-
 def _search(words: str, topic_id: str) -> list[search.Hit]:
     return search.find_messages(words, topic_id=topic_id, mode="fts", limit=FOUND).hits
 
 
 def _numbered(topic_id: str, seq: int | None) -> TopicMessage | None:
     return None if seq is None else TopicMessage.objects.filter(topic_id=topic_id, seq=seq).first()
-
-
-def _to(topic_id: str) -> HttpResponse:
-    return redirect("admin:topic", topic_id)

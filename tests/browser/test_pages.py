@@ -28,7 +28,7 @@ PAGES = {
     "topic_new": "/admin/topics/topic/add/",
     "topic": "/admin/topics/{topic}/",
     "topic_found": "/admin/topics/{topic}/?q=key",
-    "topic_delete": "/admin/topics/{topic}/delete/",
+    "topic_delete": "/admin/act/?do=topic_delete&on={topic}",
     "plans": "/admin/plan/",
     "plan": "/admin/plan/?workspace={workspace}",
     "plan_close": "/admin/plan/{workspace}/close/",

@@ -72,8 +72,8 @@ def addresses(ids: Ids) -> list[str]:
         ),
         *("/admin/topics/topic/", "/admin/topics/topic/add/", f"/admin/topics/{ids['topic']}/"),
         f"/admin/topics/{ids['topic']}/tail/?after=0",
-        f"/admin/topics/{ids['topic']}/delete/",
-        f"/admin/topics/+message/{ids['said']}/delete/",
+        f"/admin/act/?do=topic_delete&on={ids['topic']}",
+        f"/admin/act/?do=topic_message_delete&on={ids['said']}",
         "/admin/control/question/",
         *(
             "/admin/control/budget/",
@@ -190,7 +190,7 @@ def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
         "agent_close_session handoff_cancel mark_read agent_key agent_limits agent_delete reset "
         "event_export act act_minutes message bell question pool_cancel "
         "pool_compact pool_end pool_option pool_turn "
-        "pool_approve task_status plan_comment topic_close topic_rename topic_export "
+        "pool_approve task_status plan_comment topic_export "
         "topic_message".split()
     )
     paths = [url.removeprefix("/admin/") for url in opened]

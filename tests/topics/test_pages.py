@@ -225,8 +225,10 @@ def test_it_shows_hostile_words_as_the_text_they_are(ann: Client, browser: Brows
     topic = ann.call("topic_create", name="<b>\"name'", metadata={"<q>": HOSTILE})["topic_id"]
     ann.join(topic, "<img src=x>")
     ann.say(topic, HOSTILE, message_type="<u>", metadata={"x": HOSTILE})
-    for path in ("topic/", f"{topic}/", f"{topic}/?q=script", f"{topic}/delete/", f"+message/{message_of(1)}/delete/"):
-        page = browser.get(f"/admin/topics/{path}").content.decode()
+    acts = (f"topic_delete&on={topic}", f"topic_message_delete&on={message_of(1)}")
+    pages = (f"topics/{path}" for path in ("topic/", f"{topic}/", f"{topic}/?q=script"))
+    for path in (*pages, *(f"act/?do={act}" for act in acts)):
+        page = browser.get(f"/admin/{path}").content.decode()
         for tag in ("<script>alert", "<b>", "<q>", "<img src=x", "<u>", 'href="javascript:', "\u202e"):
             assert tag not in page, (path, tag)
     assert "⟨U+202E⟩" in shown(browser.get(f"/admin/topics/{topic}/"))
@@ -240,11 +242,9 @@ def test_it_opens_a_topic_whatever_its_id(db: None, browser: Browser, topic_id: 
 
 
 def test_it_has_no_page_of_what_is_gone(topic: str, browser: Browser) -> None:
-    for path in ("gone/", "gone/tail/", "gone/export/", "gone/delete/", "+message/gone/", "+message/gone/delete/"):
+    for path in ("gone/", "gone/tail/", "gone/export/", "+message/gone/"):
         assert browser.get(f"/admin/topics/{path}").status_code == 404
         assert browser.post(f"/admin/topics/{path}").status_code == 404
-    for path in ("gone/close/", "gone/rename/"):
-        assert browser.post(f"/admin/topics/{path}", {"name": "x"}, follow=True).status_code == 404
 
 
 @pytest.mark.parametrize("query", ["at=0", "at=999", "at=x", "before=1", "before=-3", "answer=99", "whole=9", "q=%22*"])
@@ -367,25 +367,36 @@ def test_it_keeps_what_was_typed_when_the_topic_was_closed_meanwhile(topic: str,
 # Closing, renaming, files, deleting
 
 
+def acted(browser: Browser, do: str, on: str, **form: str) -> str:
+    """The page after an action on a topic or a message."""
+    return shown(browser.post("/admin/act/", {"do": do, "on": on, "asked": "1", "next": LIST, **form}, follow=True))
+
+
 def test_it_closes_a_topic_with_a_reason_and_twice_says_so(topic: str, browser: Browser) -> None:
-    page = shown(browser.post(f"/admin/topics/{topic}/close/", {"reason": "Merged"}, follow=True))
-    assert "The topic is closed." in page and "<bdi>Merged</bdi>" in page and ">closed<" in page
-    page = shown(browser.post(f"/admin/topics/{topic}/close/", {"reason": "Other"}, follow=True))
-    assert "The topic was closed before" in page and "<bdi>Merged</bdi>" in page
+    assert "“cache-key” was closed." in acted(browser, "topic_close", topic, reason="Merged")
+    assert "<bdi>Merged</bdi>" in shown(browser.get(f"/admin/topics/{topic}/"))
+    assert "The topic was closed before" in acted(browser, "topic_close", topic, reason="Other")
+    assert "<bdi>Merged</bdi>" in shown(browser.get(f"/admin/topics/{topic}/"))
 
 
 def test_it_renames_a_topic_in_its_messages_too(topic: str, ann: Client, browser: Browser) -> None:
     ann.say(topic, "cache-key it is")
-    form = {"name": "cache-1", "rewrite_messages": "on"}
-    page = shown(browser.post(f"/admin/topics/{topic}/rename/", form, follow=True))
-    assert "The topic is renamed. Messages rewritten: 1." in page and "cache-1 it is" in page
+    assert "was renamed" in acted(browser, "topic_rename", topic, name="cache-1", rewrite_messages="on")
+    assert "cache-1 it is" in shown(browser.get(f"/admin/topics/{topic}/"))
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 300, "a\nb"])
 def test_it_keeps_the_name_where_the_new_one_is_none(topic: str, browser: Browser, name: str) -> None:
-    answer = browser.post(f"/admin/topics/{topic}/rename/", {"name": name})
-    assert answer.status_code == 200 and "VALIDATION_ERROR" in shown(answer)
+    assert 'role="alert"' in acted(browser, "topic_rename", topic, name=name)
     assert Topic.objects.get().name == "cache-key"
+
+
+def test_it_closes_many_topics_at_once(topic: str, ann: Client, browser: Browser) -> None:
+    other = ann.call("topic_create", name="other")["topic_id"]
+    asked = browser.post(LIST, {"action": "topic_close", "_selected_action": [topic, other]}, follow=True)
+    assert "Close: 2 topics" in shown(asked)
+    browser.post("/admin/act/", {"do": "topic_close", "on": [topic, other], "asked": "1"})
+    assert set(Topic.objects.values_list("status", flat=True)) == {"closed"}
 
 
 @pytest.mark.parametrize("query", ["", "?format=json"])
@@ -406,25 +417,23 @@ async def test_it_gives_a_topic_as_a_file(committed: None, query: str) -> None:
 
 
 def test_it_says_what_goes_with_a_topic_before_it_deletes_it(topic: str, browser: Browser) -> None:
-    page = shown(browser.get(f"/admin/topics/{topic}/delete/"))
-    assert "2 messages" in page and "2 names with their cursors and their reservations" in page
+    page = shown(browser.get(f"/admin/act/?do=topic_delete&on={topic}"))
+    assert "2 messages go with it, and 2 names with their cursors" in page
     assert "Present now" in page and Topic.objects.exists()
-    page = shown(browser.post(f"/admin/topics/{topic}/delete/", follow=True))
-    assert "The topic is deleted, with 2 messages and 2 names." in page
+    assert "“cache-key” was deleted." in acted(browser, "topic_delete", topic)
     assert not Topic.objects.exists() and not TopicMessage.objects.exists()
-    assert browser.post(f"/admin/topics/{topic}/delete/").status_code == 404
+    assert "TOPIC_NOT_FOUND" in acted(browser, "topic_delete", topic)
 
 
 def test_it_says_which_answers_go_with_a_message_before_it_deletes_it(
     topic: str, ann: Client, browser: Browser
 ) -> None:
     ann.say(topic, "Thanks.", reply_to=message_of(2))
-    page = shown(browser.get(f"/admin/topics/+message/{message_of(1)}/delete/"))
+    page = shown(browser.get(f"/admin/act/?do=topic_message_delete&on={message_of(1)}"))
     assert "2 other messages" in page and "The digest." in page
-    page = shown(browser.get(f"/admin/topics/+message/{message_of(3)}/delete/"))
-    assert "it goes alone" in page
-    page = shown(browser.post(f"/admin/topics/+message/{message_of(1)}/delete/", follow=True))
-    assert "Deleted: 3 messages." in page and not TopicMessage.objects.exists()
+    assert "it goes alone" in shown(browser.get(f"/admin/act/?do=topic_message_delete&on={message_of(3)}"))
+    assert "was deleted" in acted(browser, "topic_message_delete", message_of(1))
+    assert not TopicMessage.objects.exists()
 
 
 def test_it_shows_an_answer_whose_question_is_gone(topic: str, browser: Browser) -> None:
@@ -447,8 +456,8 @@ def test_it_finds_topics_and_what_is_said_in_them_with_control_k(topic: str, bro
 def test_it_leads_from_an_event_to_what_was_said(topic: str, browser: Browser) -> None:
     link = f"/admin/topics/+message/{message_of(2)}/"
     event = Event.objects.filter(type="topic.message").latest("event_id")
-    page = shown(browser.get("/admin/events/?type=topic.message"))
-    assert link in page and "/admin/mail/?m=" not in page
-    page = shown(browser.get(f"/admin/events/{event.pk}/"))
+    page = shown(browser.get("/admin/coordination/event/?type=topic.message"))
+    assert link in page and "/admin/inbox/message/?m=" not in page
+    page = shown(browser.get(f"/admin/coordination/event/{event.pk}/change/"))
     assert link in page and f"/admin/topics/{topic}/" in page
-    assert f"/admin/topics/{topic}/" in shown(browser.get("/admin/events/?type=topic.created"))
+    assert f"/admin/topics/{topic}/" in shown(browser.get("/admin/coordination/event/?type=topic.created"))

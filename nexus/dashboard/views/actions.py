@@ -79,6 +79,7 @@ def _ask(
     title = f"{action.label.rstrip('…')}: {len(chosen)} {action.things[len(chosen) > 1]}"
     context: dict[str, Any] = {
         "whole": _whole(action, chosen[0]) if len(chosen) == 1 else None,
+        "tells": action.tells(chosen[0]) if action.tells and len(chosen) == 1 else "",
         "address": _address(action),
     }
     return render(request, "dashboard/act.html", title, action=action, form=form, things=things, back=back, **context)
@@ -109,6 +110,8 @@ def _perform(
         outcome = dispatch.perform(TOOLSETS[action.toolset], caller, action.operation, arguments)
         envelope = in_words_of_pages(ENVELOPE.body(outcome))
         if not envelope["ok"]:
+        for warning in envelope.get("data", {}).get("warnings", []):
+            messages.warning(request, warning["message"] if isinstance(warning, dict) else warning)
             refused.append((subject, envelope["error"]))
     return refused
 
