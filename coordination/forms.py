@@ -29,6 +29,7 @@ from nexus.web.forms import (
     NamesField,
     NumberField,
     OperationForm,
+    hidden_field,
     words_field,
 )
 from nexus.web.templatetags.nexus import plain
@@ -271,6 +272,7 @@ class SettingsFilters(Filters):
 
     q = words_field("Find", "retention, lease, …")
     changed = forms.BooleanField(required=False, label="Only those that differ from the default")
+    group = hidden_field()
 
 
 WINDOWS = {"1": "1 hour", "24": "24 hours", "168": "7 days"}

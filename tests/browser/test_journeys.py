@@ -191,7 +191,7 @@ def test_it_writes_to_a_role(page: Page, team: Ids) -> None:
 
 
 def test_it_checks_a_setting_as_one_types_and_stores_it(page: Page, team: Ids) -> None:
-    page.goto("/admin/settings/")
+    page.goto("/admin/settings/?q=handoff_lease_ttl_seconds")
     field = page.get_by_label("handoff_lease_ttl_seconds")
     field.fill("0")
     assert field.evaluate("input => input.validity.rangeUnderflow")

@@ -70,7 +70,7 @@ def test_its_setting_holds_and_is_listed(hub: Hub, command: Path) -> None:
     assert add(hub, "one").status_code == 200
     full = add(hub, "two")
     assert (full.status_code, full.json()) == (409, {"failed": "INVALID_TRANSITION"})
-    assert "toy_limit" in httpx.get(f"{hub.url}/admin/settings/").text
+    assert "toy_limit" in httpx.get(f"{hub.url}/admin/settings/?q=toy").text
     refused = run(command, hub.home, "toys", "--toy-limit", "0")
     assert refused.returncode == 1 and "CONFIG_ERROR: --toy-limit" in refused.stderr
     assert "NEXUS_TOY_LIMIT" in run(command, hub.home, "toys", "--help-all").stdout
