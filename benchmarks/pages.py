@@ -45,7 +45,7 @@ ADDRESSES = """
 /admin/files/reservation/rsv_0000001/change/
 /admin/find/?q=parser /admin/find/?q=agent-007+lease /admin/find/?q=nothing-has-this
 /admin/search/?extended=1&s=agent-007 /admin/search/?extended=1&s=parser /admin/search/?extended=1&s=nothing-has-this
-/admin/speak/ /admin/settings/ /admin/retention/ /admin/help/ /admin/about/
+/admin/speak/ /admin/settings/ /admin/retention/ /admin/help/
 /admin/hooks/webhook/
 /admin/coordination/workspace/ /admin/coordination/session/ /admin/coordination/channel/ /admin/coordination/artifact/
 /admin/coordination/event/ /admin/inbox/message/ /admin/inbox/delivery/ /admin/handoffs/handoff/ /admin/auth/user/

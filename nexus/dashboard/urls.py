@@ -158,12 +158,12 @@ PAGES = (
         position=1,
     ),
     Page("help", "help/", home.help, "Help", "help", "Hub", position=8),
-    Page("about", "about/", home.about, "About", "info", "Hub", about="The version, and the licence.", position=9),
 )
 
 
 # The addresses of pages that became lists and records of the admin, until the next release.
 MOVED = {
+    "about/": "help",
     "webhooks/": "hooks_webhook_changelist",
     "webhooks/<str:object_id>/": "hooks_webhook_change",
     "notices/": "hooks_noticeaddress_changelist",

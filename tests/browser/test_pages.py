@@ -55,7 +55,6 @@ PAGES = {
     "retention": "/admin/retention/",
     "help": "/admin/help/",
     "reference": "/admin/reference/settings.md",
-    "about": "/admin/about/",
     "sessions": "/admin/coordination/session/",
     "event_records": "/admin/coordination/event/",
     "handoff_records": "/admin/handoffs/handoff/",

@@ -67,7 +67,6 @@ def addresses(ids: Ids) -> list[str]:
             "/admin/help/",
             "/admin/reference/",
             "/admin/reference/errors.md",
-            "/admin/about/",
             "/admin/auth/user/",
         ),
         *("/admin/topics/topic/", "/admin/topics/topic/add/", f"/admin/topics/{ids['topic']}/"),

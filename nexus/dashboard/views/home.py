@@ -1,4 +1,4 @@
-"""Home, the attention page, help, and the page about this hub."""
+"""Home, the attention page, and the help, which also says what hub this is."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from nexus.web.theme import listed_pages
 
 LISTED = 8
 RECENT = 50  # events searched for those that are not signs of life
+INBOX = "mail"
 AGENTS = 40  # rows of the roster; the list of agents has the rest
 
 
@@ -114,9 +115,9 @@ def _glance(rows: list[AgentRow], workspace_id: str | None) -> list[tuple[str, l
             Figure("submitted", handoffs[HandoffStatus.SUBMITTED], "board", seldom=True),
         ],
         "Mail": [
-            Figure("unread", sum(inbox.unread for inbox in inboxes), "mail", "?status=unread"),
-            Figure("in flight", sum(inbox.in_flight for inbox in inboxes), "mail", "?status=delivered", seldom=True),
-            Figure("parked", sum(inbox.parked for inbox in inboxes), "mail", "?status=parked", seldom=True),
+            Figure("unread", sum(inbox.unread for inbox in inboxes), INBOX, "?status=unread"),
+            Figure("in flight", sum(inbox.in_flight for inbox in inboxes), INBOX, "?status=delivered", seldom=True),
+            Figure("parked", sum(inbox.parked for inbox in inboxes), INBOX, "?status=parked", seldom=True),
         ],
     }
     if ControlSettings.current().control:
@@ -224,22 +225,17 @@ def _card(kind: AttentionKind, need: AttentionItem) -> AttentionRow:
 
 
 def help(request: HttpRequest) -> TemplateResponse:
-    """Show how to connect an agent, and what the pages and their terms mean."""
-    pages = [page for page in listed_pages() if page.name != "help"]
+    """Show how to connect an agent, what the pages and their terms mean, the version, and the licence."""
     root = request.build_absolute_uri(get_script_prefix())
-    return render(request, "dashboard/help.html", "Help", mcp=f"{root}mcp", root=root, pages=pages)
-
-
-def about(request: HttpRequest) -> TemplateResponse:
-    """Show the version, the toolsets, and the licence."""
-    info = run(operator(request), "nexus_info", {})["data"]
-    tools = len(COORDINATION.tools)
     return render(
         request,
-        "dashboard/about.html",
-        "About",
-        info=info,
-        tools=tools,
+        "dashboard/help.html",
+        "Help",
+        mcp=f"{root}mcp",
+        root=root,
+        pages=[page for page in listed_pages() if page.name != "help"],
+        info=run(operator(request), "nexus_info", {})["data"],
+        tools=len(COORDINATION.tools),
         home=str(CoreSettings.current().home),
         licence=_licence(),
     )
