@@ -32,7 +32,8 @@ ADDRESSES = """
 /admin/topics/tpc_empty/ /admin/topics/tpc_short/ /admin/topics/tpc_long/ /admin/topics/tpc_long/?at=100
 /admin/topics/tpc_long/?before=100000 /admin/topics/tpc_long/?q=cache+part /admin/topics/tpc_long/tail/?after=1000
 /admin/topics/tpc_long/delete/ /admin/topics/+message/{topic_message}/delete/
-/admin/plan/ /admin/plan/?workspace={plan[place]} /admin/plan/tasks/{plan[task]}/ /admin/plan/cycles/{plan[cycle]}/
+/admin/plan/ /admin/plan/?workspace={plan[place]} /admin/planning/task/{plan[task]}/change/
+/admin/planning/cycle/{plan[cycle]}/change/
 /admin/plan/issues/{plan[issue]}/ /admin/plan/{plan[place]}/close/
 /admin/planning/task/ /admin/planning/cycle/ /admin/planning/cycle/?q=cache /admin/planning/cycle/?q=nothing-has-this
 /admin/pool/ /admin/pool/?state=ended /admin/pool/?state=ended&page=9 /admin/pool/?q=worker-00 /admin/pool/?q=none-has

@@ -163,6 +163,8 @@ PAGES = (
 
 # The addresses of pages that became lists and records of the admin, until the next release.
 MOVED = {
+    "plan/cycles/<int:object_id>/": "planning_cycle_change",
+    "plan/tasks/<id:object_id>/": "planning_task_change",
     "about/": "help",
     "webhooks/": "hooks_webhook_changelist",
     "webhooks/<str:object_id>/": "hooks_webhook_change",

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from django import forms
-
-from nexus.planning.models import TaskStatus
 from nexus.web.forms import LinesField, OperationForm
 
 
@@ -14,7 +11,3 @@ class DecideForm(OperationForm):
 
 class CommentForm(OperationForm):
     text = LinesField(rows=3, label="A comment for the agent that holds the plan")
-
-
-class StatusForm(forms.Form):
-    status = forms.ChoiceField(choices=TaskStatus.choices)

@@ -62,7 +62,7 @@ def finished(picture: Picture) -> list[FinishedTask]:
             project_root=task.workspace.root_realpath,
             since=task.since,
             unblocks=counts[task.pk],
-            page="admin:task",
+            page="admin:planning_task_change",
         )
         for task, why in found
     ]

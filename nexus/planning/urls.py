@@ -16,16 +16,9 @@ PAGES = (
         about="What a project has to decide, and its tasks.",
         position=4,
         by_workspace=True,
-    ),
-    Page(
-        "plan_cycle",
-        "plan/cycles/<int:cycle_id>/",
-        views.cycle,
         words={"history_search": "the list of closed cycles"},
     ),
     Page("plan_issue", "plan/issues/<int:issue_id>/", views.issue),
-    Page("task", "plan/tasks/<id:task_key>/", views.task),
-    Page("task_status", "plan/tasks/<id:task_key>/status/", views.change_status),
     Page("plan_close", "plan/<id:workspace_id>/close/", views.close, words={"task_close": "Close the cycle"}),
     Page(
         "plan_comment",

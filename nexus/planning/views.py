@@ -3,47 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect
-from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from coordination.comments import latest
 from coordination.forms import WorkspaceFilters
 from coordination.models import Agent, Workspace
-from handoffs import check_runs
-from handoffs.lifecycle import describe_verifier
-from handoffs.models import Handoff
-from nexus.core.operations import dispatch
 from nexus.core.operations.parameters import whole_number
-from nexus.core.operations.replies import ENVELOPE, Body
+from nexus.core.operations.replies import Body
 from nexus.planning import monitoring, schemas
 from nexus.planning.forms import (
     CommentForm,
     DecideForm,
-    StatusForm,
 )
 from nexus.planning.models import Board, Cycle, Issue, Plan, Task, TaskStatus
 from nexus.planning.monitoring import READY, TaskRow
 from nexus.planning.services import comments
 from nexus.planning.toolset import PLANNING
+from nexus.planning.trouble import trouble
 from nexus.web.forms import OperationForm
-from nexus.web.page import form_only, in_words_of_pages, operate, operator, posted, render
+from nexus.web.page import form_only, operate, posted, render
 from nexus.web.templatetags.nexus import plain
-
-
-def trouble(request: HttpRequest, workspace: Workspace) -> str:
-    """Import foreign changes of the project's files; return why that failed, or an empty text.
-
-    The rows can be shown in either case.
-    """
-    outcome = dispatch.perform(PLANNING, operator(request), "plan_status", {"project_root": workspace.root_realpath})
-    envelope = in_words_of_pages(ENVELOPE.body(outcome))
-    return "" if envelope["ok"] else f"{envelope['error']['message']} ({envelope['error']['code']})"
 
 
 def operate_on(
@@ -241,79 +225,3 @@ def _issue_page(
         **_commented(row.plan, comment_form, row),
         form=form or DecideForm(initial={"summary": row.decision}),
     )
-
-
-TASKS = 200  # of a cycle, that are shown
-
-
-def cycle(request: HttpRequest, cycle_id: int) -> TemplateResponse:
-    """Show a closed cycle: its plan with the decisions, and its tasks."""
-    row = get_object_or_404(Cycle.objects.select_related("workspace").defer("words"), pk=cycle_id)
-    entry = monitoring.document(row)
-    plan, tasks = entry["plan"] or {}, entry["tasks"]
-    return render(
-        request,
-        "planning/plan_cycle.html",
-        f"Cycle of {plain(row.workspace)}",
-        cycle=row,
-        ended=monitoring.moment_of(row.completed_at),
-        begun=monitoring.moment_of(plan.get("created_at")),
-        plan=plan,
-        issues=[(issue, _searched(issue)) for issue in plan.get("issues", [])[:ISSUES]],
-        issues_beyond=max(len(plan.get("issues", [])) - ISSUES, 0),
-        tasks=tasks[:TASKS],
-        tasks_beyond=max(len(tasks) - TASKS, 0),
-        completed=sum(each["status"] == TaskStatus.COMPLETED for each in tasks),
-    )
-
-
-def _searched(issue: dict[str, dict[str, str]]) -> list[tuple[str, str]]:
-    """Return who was asked, with each answer."""
-    said = issue.get("how_summary", {})
-    return [(name, said.get(name, "")) for name in dict.fromkeys([*issue.get("how_agents", []), *said])]
-
-
-CARRIED = 20  # handoffs of a task that are listed
-CLOSED = "The cycle of this task was closed; its number is another task's now, and nothing was changed."
-
-
-def task(request: HttpRequest, task_key: str) -> HttpResponse:
-    """Show a task with its relations."""
-    row = get_object_or_404(Task.objects.select_related("workspace"), pk=task_key)
-    problem = ""
-    if row.closed_at is None:
-        problem = trouble(request, row.workspace)
-        row = get_object_or_404(Task.objects.select_related("workspace"), pk=task_key)  # numbers as in the files
-    carried = Handoff.objects.filter(task_key=task_key).defer("payload", "result").order_by("-created_event_id")
-    return render(
-        request,
-        "planning/task.html",
-        f"Task {row.number}",
-        about=row.title,
-        task=row,
-        problem=problem,
-        handoffs=carried[:CARRIED],
-        verifier=describe_verifier(row.verifier) if row.verifier else "",
-        **check_runs.summaries(row.check_runs.all()),
-        claim=f"{row.task_key}.{row.claim_epoch}",
-        standing=monitoring.standing(row) if row.closed_at is None else None,
-        statuses=[(value, label) for value, label in StatusForm.base_fields["status"].choices if value != row.status],  # type: ignore[attr-defined]
-    )
-
-
-@form_only(partial(redirect, "admin:task"))
-def change_status(request: HttpRequest, task_key: str) -> HttpResponse:
-    """Change the status of a task."""
-    row = get_object_or_404(Task.objects.select_related("workspace"), pk=task_key)
-    form = StatusForm(request.POST)
-    if row.closed_at is not None:
-        messages.error(request, CLOSED)
-    elif form.is_valid():
-        status = form.cleaned_data["status"]
-        said = f"The task is {status.replace('_', ' ')}."
-        if status == TaskStatus.COMPLETED and row.is_checked:
-            said = "The result is submitted: it counts once it passed."
-        operate_on(row.workspace, request, "task_update", said, id=row.number, status=status)
-    else:
-        messages.error(request, str(form.errors["status"][0]))
-    return redirect("admin:task", task_key)

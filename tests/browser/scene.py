@@ -153,8 +153,8 @@ def plan(do: Does, root: Path) -> None:
 
 def plan_places(plan: str, history: str) -> dict[str, str]:
     """The addresses of an issue, a task and a cycle, as the pages of plan and history link them."""
-    parts = {"issue": ("issues", plan), "task": ("tasks", plan), "cycle": ("cycles", history)}
-    found = {name: re.search(rf"/admin/plan/{part}/(\w+)/", page) for name, (part, page) in parts.items()}
+    parts = {"issue": ("plan/issues", plan), "task": ("planning/task", plan), "cycle": ("planning/cycle", history)}
+    found = {name: re.search(rf"/admin/{part}/(\w+)/", page) for name, (part, page) in parts.items()}
     return {name: match[1] for name, match in found.items() if match}
 
 

@@ -68,7 +68,7 @@ def harm(request: pytest.FixtureRequest, hub: object, team: Ids) -> Ids:
         "letter": letter["message_id"],
         "long": long["message_id"],
         "handoff": handoff["handoff_id"],
-        "task": re.findall(r"/admin/plan/tasks/(\w+)/", plan)[-1],
+        "task": re.findall(r"/admin/planning/task/(\w+)/change/", plan)[-1],
     }
     told = said[0]["message"]["message_id"]
     return {**team, **harmful, "artifact": markdown["artifact_id"], "room": room, "told": told}
@@ -96,7 +96,7 @@ PAGES = [
         "/admin/files/reservation/{reservation}/change/",
         "/admin/files/reservation/?q=window",
     ),
-    *("/admin/plan/?workspace={workspace}", "/admin/plan/tasks/{task}/", "/admin/plan/issues/{issue}/"),
+    *("/admin/plan/?workspace={workspace}", "/admin/planning/task/{task}/change/", "/admin/plan/issues/{issue}/"),
     *("/admin/topics/{room}/delete/", "/admin/topics/+message/{told}/delete/"),
     *("/admin/coordination/session/", "/admin/coordination/artifact/{artifact}/change/", "/admin/inbox/message/"),
     *("/admin/inbox/message/{letter}/change/", "/admin/handoffs/handoff/", "/admin/coordination/workspace/"),

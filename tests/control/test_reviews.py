@@ -230,7 +230,7 @@ def test_submitted_tasks_wait_among_worktrees_by_what_waits_for_them(
     }  # fmt: skip
     assert (counted("reviews"), tasks_waiting()) == (2, ["Write", "Alone"])
     page = shown(browser.get(reverse("admin:reviews")))
-    assert f'href="/admin/plan/tasks/{task.pk}/"' in page and "2 wait for it" in page
+    assert f'href="/admin/planning/task/{task.pk}/change/"' in page and "2 wait for it" in page
     assert page.index("1. <bdi>Write") < page.index(">Build<") < page.index("2. <bdi>Alone") < page.index("nexus/old")
     plans("task_update", other, id=4, status="completed")
     assert call("pool_list_reviews", limit=1)["reviews"][0]["unblocks"] == 1

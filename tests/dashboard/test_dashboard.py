@@ -146,7 +146,7 @@ def test_it_tells_in_the_browsers_tab_what_a_page_is_of(team: Ids, browser: Clie
     titles = {
         f"/admin/board/{team['open']}/": f"{Handoff.objects.get(pk=team['open']).title} | Handoff",
         f"/admin/files/reservation/{team['reservation']}/change/": pattern,
-        f"/admin/plan/tasks/{team['task']}/": f"{Task.objects.get(pk=team['task']).title} | Task",
+        f"/admin/planning/task/{team['task']}/change/": Task.objects.get(pk=team["task"]).title,
         f"/admin/plan/issues/{team['issue']}/": f"{Issue.objects.get(pk=team['issue']).title} | Issue",
         f"/admin/mail/?m={team['message']}&alone=1": "a⟨U+202E⟩b | Inbox",
         f"/admin/topics/{team['topic']}/": "Topic ",
@@ -189,7 +189,7 @@ def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
         "agent_close_session handoff_cancel mark_read agent_key agent_limits agent_delete reset "
         "event_export act act_minutes message bell question pool_cancel "
         "pool_compact pool_end pool_option pool_turn "
-        "pool_approve task_status plan_comment topic_export "
+        "pool_approve plan_comment topic_export "
         "topic_message".split()
     )
     paths = [url.removeprefix("/admin/") for url in opened]

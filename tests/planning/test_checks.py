@@ -297,7 +297,7 @@ def test_its_page_shows_the_receipts_and_takes_the_verdict(done: Project, browse
     task = Task.objects.get(number=1)
     judge(False)
     done.call("task_update", id=1, status="completed", agent="bob")
-    address = reverse("admin:task", args=[task.pk])
+    address = reverse("admin:planning_task_change", args=[task.pk])
     page = shown(browser.get(address))
     assert "Being checked" in page and "it does not exist" in page and FILE[0] in page
     task.refresh_from_db()
@@ -312,7 +312,7 @@ def test_of_many_results_the_newest_are_shown(done: Project, browser: Client) ->
         run = TaskCheckRun(task=task, claim_epoch=task.claim_epoch, why=f"result {number}", created_at=now())
         run.state, run.due_at = CheckState.DROPPED, now()
         run.save()
-    data, address = done.call("task_get", id=1), reverse("admin:task", args=[task.pk])
+    data, address = done.call("task_get", id=1), reverse("admin:planning_task_change", args=[task.pk])
     assert [row["why"] for row in data["checks"]] == [f"result {number}" for number in range(1, MOST_SHOWN + 1)]
     assert data["checks_left_off"] == 2
     page = shown(browser.get(address))

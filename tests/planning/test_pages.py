@@ -11,7 +11,6 @@ import pytest
 from django.db import connection
 from django.test import Client as Browser
 from django.test.utils import CaptureQueriesContext
-from django.urls import reverse
 
 from coordination.models import Event, Workspace
 from nexus.core.operations import dispatch, outside
@@ -67,6 +66,17 @@ def send(browser: Browser, path: str, **form: Any) -> str:
     answer = browser.post(f"/admin/plan/{path}", form, follow=True)
     assert answer.status_code == 200
     return shown(answer)
+
+
+def task_page(browser: Browser, key: str) -> str:
+    return shown(browser.get(f"/admin/planning/task/{key}/change/"))
+
+
+def give(browser: Browser, row: Task, status: str) -> str:
+    """The page of a task after an operator gave it another status."""
+    on, back = f"{row.pk}.{row.claim_epoch}", f"/admin/planning/task/{row.pk}/change/"
+    form = {"do": "task_update", "on": on, "asked": "1", "status": status, "next": back}
+    return shown(browser.post("/admin/act/", form, follow=True))
 
 
 # What the plan's page shows
@@ -126,7 +136,7 @@ def test_it_shows_who_holds_a_task_by_which_handoff(project: Project, browser: B
     )["handoff_id"]  # fmt: skip
     do("handoff_claim", **root, handoff_id=handoff, agent_id="ann")
     assert re.search(r"held by <bdi[^>]*>ann</bdi>", column(page(browser), "in_progress"))
-    assert f"/admin/board/{handoff}/" in page(browser, f"tasks/{task(1).pk}/")
+    assert f"/admin/handoffs/handoff/{handoff}/change/" in task_page(browser, task(1).pk)
 
 
 @pytest.mark.parametrize("harm", ["invalid", "gone", "link"])
@@ -143,9 +153,9 @@ def test_it_shows_the_rows_and_what_is_wrong_where_the_files_cannot_be_read(
         shutil.rmtree(project.root / ".nexus" if harm == "link" else project.root)
     if harm == "link":
         (project.root / ".nexus").symlink_to(project.root.parent)
-    for text in (page(browser), page(browser, f"tasks/{key}/")):
+    for text in (page(browser), task_page(browser, key)):
         assert "Write the grammar" in text and code in text and "files cannot be read" in text
-    assert code in send(browser, f"tasks/{key}/status/", status="completed")
+    assert code in give(browser, Task.objects.get(pk=key), "completed")
     assert Task.objects.get(pk=key).status == "pending"
 
 
@@ -258,24 +268,22 @@ def test_it_tells_the_new_owner_of_a_ready_task_and_the_holder_of_a_change(proje
 
 
 def test_it_gives_a_task_another_status(project: Project, browser: Browser) -> None:
-    path = f"tasks/{task(1).pk}/status/"
-    assert "The task is completed." in send(browser, path, status="completed")
-    send(browser, path, status="completed")
+    assert "“Write the grammar” was changed." in give(browser, task(1), "completed")
     assert project.read("state/tasks.json")["tasks"][0]["status"] == "completed"
     assert "Write the reader" in column(page(browser), "ready")
-    send(browser, path, status="pending")
+    give(browser, task(1), "pending")
     assert task(1).status == "pending"
-    assert "valid choice" in send(browser, path, status="cancelled") and task(1).status == "pending"
+    assert "valid choice" in give(browser, task(1), "cancelled") and task(1).status == "pending"
 
 
 def test_it_shows_a_task_of_a_closed_cycle_without_forms(project: Project, browser: Browser) -> None:
     key = task(1).pk
     project.call("task_close")
-    text = page(browser, f"tasks/{key}/")
+    text = task_page(browser, key)
     assert "it can no longer be changed" in text and "Completed" not in text
     project.task("Another of that number")
-    closed = "The cycle of this task was closed"
-    assert closed in send(browser, f"tasks/{key}/status/", status="completed")
+    assert "task_update" not in text
+    assert "was not changed" in give(browser, Task.objects.get(pk=key), "completed")
     assert (task(1).title, task(1).status) == ("Another of that number", "pending")
 
 
@@ -316,7 +324,12 @@ def test_it_runs_nothing_of_what_is_typed_and_shows_it_as_text(project: Project,
     for path, field in forms(project):
         answer = browser.post(f"/admin/plan/{path}", {**FILLED, field: HOSTILE}, follow=True)
         assert answer.status_code == 200 and "<script>alert" not in answer.content.decode(), path
-    for path in ("", "?workspace=", f"{place()}/close/", *(f"tasks/{row.pk}/" for row in Task.objects.all())):
+    for path in (
+        "",
+        "?workspace=",
+        f"{place()}/close/",
+        *(f"../planning/task/{row.pk}/change/" for row in Task.objects.all()),
+    ):
         answer = browser.get(f"/admin/plan/{path or f'?workspace={place()}'}")
         text = re.sub(r"<textarea.*?</textarea>|<input[^>]*>", "", answer.content.decode(), flags=re.DOTALL)
         assert "<script>alert" not in answer.content.decode() and "\u202e" not in text, path
@@ -325,15 +338,9 @@ def test_it_runs_nothing_of_what_is_typed_and_shows_it_as_text(project: Project,
 def test_it_answers_a_form_about_what_is_gone_with_not_found(project: Project, browser: Browser) -> None:
     for path in (
         "issues/999/",
-        "tasks/tsk_none/",
-        "tasks/tsk_none/status/",
         "none/comment/",
     ):
         assert browser.post(f"/admin/plan/{path}", {}).status_code == 404, path
-
-
-def test_it_leads_who_comes_by_the_address_of_an_act_to_its_page(project: Project, browser: Browser) -> None:
-    assert browser.get(reverse("admin:task_status", args=[task(1).pk])).status_code == 302
 
 
 # History and search
@@ -367,7 +374,7 @@ def test_it_finds_cycles_by_any_words_of_them(nexus: Project, browser: Browser) 
 def test_it_shows_a_cycle_with_decisions_tasks_and_branch(project: Project, browser: Browser) -> None:
     project.call("task_update", id=1, status="completed")
     project.call("task_close")
-    text = page(browser, f"cycles/{Cycle.objects.get().pk}/")
+    text = shown(browser.get(f"/admin/planning/cycle/{Cycle.objects.get().pk}/change/"))
     assert "<strong>because</strong>" in text and "Fewer rules" in text and "_default" in text
     assert "1 of 3 completed" in text and 'id="task-2"' in text and "after 1, 2" in text
 
@@ -379,32 +386,31 @@ def test_it_shows_a_foreign_cycle_whose_times_are_none(nexus: Project, browser: 
              "tasks": [{"id": 1, "title": HOSTILE, "context": HOSTILE, "status": "pending", "deps": [1, 7]}]}
         ]})  # fmt: skip
         nexus.call("plan_status")
-        for path in ("planning/cycle/", f"plan/cycles/{Cycle.objects.get(position=1).pk}/"):
+        for path in ("planning/cycle/", f"planning/cycle/{Cycle.objects.get(position=1).pk}/change/"):
             answer = browser.get(f"/admin/{path}")
             assert answer.status_code == 200 and "<script>alert" not in answer.content.decode()
 
 
 def test_it_finds_tasks_and_cycles_from_anywhere(project: Project, browser: Browser) -> None:
     for path in ("/admin/find/?q=reader", "/admin/search/?s=reader&extended=1"):
-        assert f"/admin/plan/tasks/{task(2).pk}/" in shown(browser.get(path))
+        assert f"/admin/planning/task/{task(2).pk}/change/" in shown(browser.get(path))
     project.call("task_close")
     for path in ("/admin/find/?q=because", "/admin/search/?s=because&extended=1"):
-        assert f"/admin/plan/cycles/{Cycle.objects.get().pk}/" in shown(browser.get(path))
+        assert f"/admin/planning/cycle/{Cycle.objects.get().pk}/change/" in shown(browser.get(path))
 
 
-def test_it_leads_from_an_event_to_plan_and_task(project: Project, browser: Browser) -> None:
+def test_it_leads_from_an_event_to_the_plan(project: Project, browser: Browser) -> None:
     event = Event.objects.filter(type="task.added").latest("event_id")
-    text = shown(browser.get(f"/admin/events/{event.pk}/"))
-    assert f"/admin/plan/tasks/{task(3).pk}/" in text and f"/admin/plan/?workspace={place()}" in text
-    assert f"/admin/plan/?workspace={place()}" in shown(browser.get("/admin/events/?stream=planning"))
+    text = shown(browser.get(f"/admin/coordination/event/{event.pk}/change/"))
+    assert f"/admin/plan/?workspace={place()}" in text
+    assert f"/admin/plan/?workspace={place()}" in shown(browser.get("/admin/coordination/event/?stream=planning"))
 
 
 def test_it_keeps_tasks_and_cycles_as_records(project: Project, browser: Browser) -> None:
     project.call("task_close")
-    assert f"/admin/plan/cycles/{Cycle.objects.get().pk}/" in cycles(browser, "?q=pars")
+    assert f"/admin/planning/cycle/{Cycle.objects.get().pk}/change/" in cycles(browser, "?q=pars")
     project.task("Of the next cycle")
     rest = f"workspace={place()}&closed_at__isempty=1"
     text = shown(browser.get(f"/admin/planning/task/?{rest}"))
     assert "Of the next cycle" in text and "Write the grammar" not in text
-    assert "/admin/plan/tasks/" in shown(browser.get(f"/admin/planning/task/{Task.objects.all()[0].pk}/change/"))
     assert f"/admin/plan/?workspace={place()}" in shown(browser.get(f"/admin/coordination/workspace/{place()}/change/"))

@@ -49,11 +49,11 @@ PAGE = 100  # agents
 EXAMINED_EVENTS = 100  # searched for events that are not signs of life
 # The page of a debt, by kind.
 DEBTS = {  # the page of each kind
-    "handoff": "handoff",
-    "verdict": "handoff",
-    "message": "mail",
-    "task": "task",
-    "task_verdict": "task",
+    "handoff": "handoffs_handoff_change",
+    "verdict": "handoffs_handoff_change",
+    "message": "inbox_message_change",
+    "task": "planning_task_change",
+    "task_verdict": "planning_task_change",
     "question": "files_reservation_change",
 }
 
@@ -385,7 +385,7 @@ def _planned() -> Iterator[tuple[str, Doing]]:
     """Yield each owner's planned tasks in progress that have no handoff."""
     tasks = Task.objects.on_their_own(TaskStatus.IN_PROGRESS).order_by("-updated_at")
     for key, title, agent_id, owner in tasks.values_list("task_key", "title", "owner_agent_id", "owner")[:LOOKED_AT]:
-        doing = Doing(title[:200], "task", key, HandoffStatus.IN_PROGRESS)
+        doing = Doing(title[:200], "planning_task_change", key, HandoffStatus.IN_PROGRESS)
         for name in filter(None, dict.fromkeys((agent_id, owner))):
             yield name, doing
 

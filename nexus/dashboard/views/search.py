@@ -251,7 +251,9 @@ def _tasks(words: str) -> Iterator[Match]:
     rows = _newest(Task.objects.all()).filter(named, closed_at=None).select_related("workspace")
     for row in rows[: EACH + 1]:
         description = f"task, {row.status.replace('_', ' ')}, in {plain(row.workspace)}"
-        yield Match(f"{row.number}. {plain(row.title)}"[:100], description, _at("task", row.pk), "task_alt")
+        yield Match(
+            f"{row.number}. {plain(row.title)}"[:100], description, _at("planning_task_change", row.pk), "task_alt"
+        )
 
 
 def _cycles(words: str) -> Iterator[Match]:
@@ -259,7 +261,12 @@ def _cycles(words: str) -> Iterator[Match]:
     rows = cycles.select_related("workspace").defer("document", "words")
     for row in rows[: EACH + 1]:
         description = f"cycle of {row.task_count} tasks, closed, in {plain(row.workspace)}"
-        yield Match(plain(row.topic or row.completed_at)[:100], description, _at("plan_cycle", row.pk), "account_tree")
+        yield Match(
+            plain(row.topic or row.completed_at)[:100],
+            description,
+            _at("planning_cycle_change", row.pk),
+            "account_tree",
+        )
 
 
 def _artifacts(words: str) -> Iterator[Match]:
