@@ -12,25 +12,32 @@ ADDRESSES = """
 /admin/ /admin/?q=agent-00 /admin/attention/ /admin/bell/
 /admin/graph/ /admin/graph/?hours=168 /admin/graph/?hours=168&workspace={workspace} /admin/graph/?agent=agent-007
 /admin/graph/?from=agent-001&to=agent-002
-/admin/board/ /admin/board/?workspace={workspace} /admin/board/{handoff}/
+/admin/board/ /admin/board/?workspace={workspace} /admin/handoffs/handoff/{handoff}/change/
 /admin/coordination/agentlimits/
 /admin/timeline/? /admin/timeline/?window=1d /admin/timeline/?window=7d /admin/timeline/?window=30d
 /admin/timeline/?window=30d&workspace={workspace} /admin/timeline/?window=30d&span={handoff}.{step}
-/admin/mail/? /admin/mail/?m={message} /admin/mail/?agent=agent-007 /admin/mail/?status=unread /admin/mail/?status=read
-/admin/mail/?status=parked /admin/mail/?status=delivered /admin/mail/?status=nobody /admin/mail/?q=parser+lease
-/admin/mail/?q=nothing-has-this /admin/mail/?workspace={workspace} /admin/mail/?workspace={workspace}&status=parked
-/admin/mail/?agent=agent-007&status=nobody /admin/mail/?before={parked}
+/admin/inbox/message/ /admin/inbox/message/{message}/change/ /admin/inbox/message/?agent=agent-007
+/admin/inbox/message/?status=unread /admin/inbox/message/?status=read
+/admin/inbox/message/?status=parked /admin/inbox/message/?status=delivered /admin/inbox/message/?status=nobody
+/admin/inbox/message/?q=parser+lease
+/admin/inbox/message/?q=nothing-has-this /admin/inbox/message/?workspace={workspace}
+/admin/inbox/message/?workspace={workspace}&status=parked
+/admin/inbox/message/?agent=agent-007&status=nobody /admin/inbox/message/?message_id__lt={parked}
 /admin/agents/ /admin/agents/agent-007/ /admin/agents/agent-007/mail/ /admin/agents/agent-007/mail/?tab=nobody
 /admin/agents/agent-007/try/?since=1 /admin/agents/+new/
-/admin/mail/?agent=agent-000 /admin/agents/agent-000/ /admin/agents/agent-000/mail/
-/admin/events/ /admin/events/?workspace={workspace} /admin/events/?type=artifact.created
-/admin/events/?type=never.happened /admin/events/?agent=agent-007 /admin/events/?agent=nobody&workspace={workspace}
-/admin/events/?stream=handoff /admin/events/?q=parser /admin/events/?before=1000 /admin/events/?type=handoff.*
-/admin/events/?alive=on /admin/events/{event}/
+/admin/inbox/message/?agent=agent-000 /admin/agents/agent-000/ /admin/agents/agent-000/mail/
+/admin/coordination/event/ /admin/coordination/event/?workspace={workspace}
+/admin/coordination/event/?type=artifact.created
+/admin/coordination/event/?type=never.happened /admin/coordination/event/?agent=agent-007
+/admin/coordination/event/?agent=nobody&workspace={workspace}
+/admin/coordination/event/?stream=handoff /admin/coordination/event/?q=parser
+/admin/coordination/event/?event_id__lt=1000 /admin/coordination/event/?type=handoff.*
+/admin/coordination/event/?alive=on /admin/coordination/event/{event}/change/
 /admin/topics/topic/ /admin/topics/topic/?status=open /admin/topics/topic/?q=cache
 /admin/topics/topic/?q=nothing-has-this /admin/topics/topic/add/
 /admin/topics/tpc_empty/ /admin/topics/tpc_short/ /admin/topics/tpc_long/ /admin/topics/tpc_long/?at=100
-/admin/topics/tpc_long/?before=100000 /admin/topics/tpc_long/?q=cache+part /admin/topics/tpc_long/tail/?after=1000
+/admin/topics/tpc_long/?event_id__lt=100000 /admin/topics/tpc_long/?q=cache+part
+/admin/topics/tpc_long/tail/?after=1000
 /admin/topics/tpc_long/delete/ /admin/topics/+message/{topic_message}/delete/
 /admin/plan/ /admin/plan/?workspace={plan[place]} /admin/planning/task/{plan[task]}/change/
 /admin/planning/cycle/{plan[cycle]}/change/

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from django.contrib import admin
@@ -15,22 +16,29 @@ from django.template.loader import render_to_string
 from django.urls import path
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
+from unfold.contrib.filters.admin import DropdownFilter, TextFilter
 from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
 
 from coordination.forms import TITLES, RoleLimitsForm, limits_of
 from coordination.log.emit import streams
-from coordination.log.sentences import lines
+from coordination.log.selectors import newest_event_id
+from coordination.log.sentences import lines, quiet_types
 from coordination.models import AgentLimits, Artifact, Channel, Event, LimitScope, Session, Workspace
 from coordination.routing import Target, describe
+from coordination.rows import EventRow, event_row
 from coordination.selectors import roles
 from coordination.services import operators
+from nexus.core.apps import event_types
 from nexus.core.operations.caller import LOCAL_OPERATOR
+from nexus.core.operations.parameters import whole_number
 from nexus.core.operations.registry import Operation
 from nexus.web import records
-from nexus.web.forms import OFFERED, OperationForm
+from nexus.web.forms import OFFERED, OperationForm, searched
 from nexus.web.page import posted
-from nexus.web.records import OperationAdmin, code, column, link, moment
+from nexus.web.records import NONE, OperationAdmin, code, column, link, moment
 from nexus.web.templatetags.nexus import plain, readable
+
+LOOKED_AT = 100_000  # ids that a page looks through for an agent or a type, which have no index
 
 
 def audience(target: Target | None) -> SafeString:
@@ -64,8 +72,8 @@ class WorkspaceAdmin(OperationAdmin):
     root = column("Directory", lambda row: records.text(row.root_realpath), ordering="root_realpath")
     created = column("Created", lambda row: moment(row.created_at), ordering="created_at")
     seen = column("Last seen", lambda row: moment(row.last_seen_at), ordering="last_seen_at")
-    open_mail = column("Mail", lambda row: link("mail", "Mail", workspace=row.pk))
-    open_events = column("Events", lambda row: link("events", "Events", workspace=row.pk))
+    open_mail = column("Mail", lambda row: link("inbox_message_changelist", "Mail", workspace=row.pk))
+    open_events = column("Events", lambda row: link("coordination_event_changelist", "Events", workspace=row.pk))
     open_graph = column("Graph", lambda row: link("graph", "Graph", workspace=row.pk))
     open_plan = column("Plan", lambda row: link("plan", "Plan", workspace=row.pk))
 
@@ -91,6 +99,17 @@ class WorkspaceFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         return queryset.filter(workspace=self.value()) if self.value() else queryset
+
+
+def text_filter(title: str, parameter: str, column: str) -> type[TextFilter]:
+    """Return a filter by a typed value of a column; `parameter` is its name in an address."""
+
+    class Typed(TextFilter):  # type: ignore[misc]  # the theme ships no types
+        def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+            return queryset.filter(**{column: self.value()}) if self.value() else queryset
+
+    Typed.title, Typed.parameter_name = title, parameter
+    return Typed
 
 
 class InWorkspace(OperationAdmin):
@@ -124,7 +143,12 @@ class SessionAdmin(InWorkspace):
     about = column("Metadata", lambda row: readable(row.metadata))
     what = column(
         "Events",
-        lambda row: link("events", "Events of this agent here", agent=row.agent_id, workspace=row.workspace_id),
+        lambda row: link(
+            "coordination_event_changelist",
+            "Events of this agent here",
+            agent=row.agent_id,
+            workspace=row.workspace_id,
+        ),
     )
 
 
@@ -137,7 +161,10 @@ class ChannelAdmin(InWorkspace):
     readonly_fields = fields
 
     title = column("Channel", lambda row: records.text(row.name))
-    open_mail = column("Mail", lambda row: link("mail", "Mail in it", workspace=row.workspace_id, channel=row.pk))
+    open_mail = column(
+        "Mail",
+        lambda row: link("inbox_message_changelist", "Mail in it", workspace=row.workspace_id, channel=row.pk),
+    )
 
 
 @admin.register(Artifact)
@@ -213,44 +240,110 @@ class StreamFilter(admin.SimpleListFilter):
         return queryset.filter(stream=self.value()) if self.value() else queryset
 
 
+class TypeFilter(DropdownFilter):  # type: ignore[misc]  # the theme ships no types
+    """Filter by a type of event, or by all types of a prefix, `handoff.*`."""
+
+    title, parameter_name = "type", "type"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        known = sorted({*event_types(), *filter(None, [request.GET.get("type")])})
+        whole = (f"{prefix}.*" for prefix in dict.fromkeys(type.partition(".")[0] for type in known))
+        return [(type, plain(type)) for type in sorted({*whole, *known})]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Event]) -> QuerySet[Event]:
+        chosen = self.value() or ""
+        if chosen.endswith(".*"):
+            return queryset.filter(type__startswith=chosen.removesuffix("*"))
+        return queryset.filter(type=chosen) if chosen else queryset
+
+
+class HeartbeatFilter(admin.SimpleListFilter):
+    """Show signs of life, too; without a choice they show only where their type is chosen."""
+
+    title, parameter_name = "heartbeats", "alive"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [("on", "Shown")]
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        hidden, shown = super().choices(changelist)
+        yield from ({**hidden, "display": "Hidden"}, shown)
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Event]) -> QuerySet[Event]:
+        if self.value() or request.GET.get("type") in quiet_types():
+            return queryset
+        return queryset.exclude(type__in=quiet_types())
+
+
 @admin.register(Event)
 class EventAdmin(InWorkspace):
-    """The event log as a table; the Events page follows it live."""
+    """The event log. Agents and types have no index: their lists look through LOOKED_AT ids, and lead on."""
 
-    list_display_links = None  # the list shows all of it
+    intro = "All that happened, newest first, as it happens. Heartbeats are hidden."
+    list_display_links = None  # the sentence has links
     list_display = ("number", "sentence", "kind", "workspace_link", "created_plain")
-    list_filter = (StreamFilter, WorkspaceFilter)
-    search_fields = ("event_id__exact",)
-    search_help_text = "An event id; the Search page finds words"
+    list_filter = (
+        *(TypeFilter, StreamFilter, WorkspaceFilter, HeartbeatFilter),
+        *(text_filter("actor", "agent", "actor_agent_id"), text_filter("handoff", "handoff", "handoff_id")),
+        text_filter("trace", "trace", "trace_id"),
+    )
+    list_filter_submit = True
+    search_fields = ("event_id__exact",)  # that there are any shows the field
+    search_help_text = "Words, or an event's id"
     ordering = ("-event_id",)
-    sortable_by = ("number",)
+    sortable_by = ()
+    rare = ("who", "audience")
     fields = (
-        "number",
-        "sentence",
-        "kind",
-        "stream",
-        "who",
-        "workspace_link",
-        "created_plain",
-        "visibility",
-        "audience",
-        "handoff",
-        "content",
+        *("number", "sentence", "kind", "stream", "who", "workspace_link", "created_plain"),
+        *("visibility", "audience", "content"),
     )
     readonly_fields = fields
+
+    exports = tuple(EventRow.__annotations__)
+
+    find_by_words: Callable[[str], Sequence[int]] = staticmethod(lambda words: ())  # the app that has the index sets it
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Event]:
+        rows: QuerySet[Event] = super().get_queryset(request)
+        oldest = self._looks_to(request)
+        return rows if oldest is None else rows.filter(event_id__gte=oldest)
+
+    def _looks_to(self, request: HttpRequest) -> int | None:
+        """Return the oldest id that a list may show; None for all, and for files."""
+        given = {name: value for name, value in request.GET.items() if value}
+        is_indexed = not {"agent", "type"} & given.keys() or {"q", "handoff", "trace"} & given.keys()
+        if is_indexed or getattr(request, "exports", False):
+            return None
+        newest = newest_event_id() + 1
+        return min(whole_number(given.get("event_id__lt")) or newest, newest) - LOOKED_AT
+
+    def older(self, request: HttpRequest, rows: Sequence[Event], *, is_full: bool) -> Any:
+        oldest = None if is_full else self._looks_to(request)
+        if oldest is not None and Event.objects.filter(event_id__lt=oldest).exists():
+            return oldest
+        return super().older(request, rows, is_full=is_full)
+
+    def get_search_results(self, request: HttpRequest, queryset: QuerySet[Any], search_term: str) -> Any:
+        term = searched(search_term)
+        number = whole_number(term)
+        if number is None and term:
+            return queryset.filter(pk__in=self.find_by_words(term)), False
+        return queryset if number is None else queryset.filter(pk=number), False
+
+    def exported(self, row: Event, columns: Sequence[str]) -> dict[str, Any]:
+        return {**event_row(row)}
 
     def completed(self, rows: list[Event]) -> list[Event]:
         for line in lines(rows):
             line.event.parts = line.parts  # type: ignore[attr-defined]  # for the cell
         return rows
 
-    sentence = column("What happened", lambda row: render_to_string("coordination/sentence.html", {"parts": row.parts}))
-    number = column("Event", lambda row: link("event", row.event_id, str(row.event_id)), ordering="event_id")
-    kind = column("Type", lambda row: records.text(row.type))
+    sentence = column("What happened", lambda row: render_to_string("coordination/told.html", {"parts": row.parts}))
+    number = column("Event", lambda row: link("coordination_event_change", str(row.event_id), str(row.event_id)))
+    kind = column("Type", lambda row: link("coordination_event_changelist", row.type, type=row.type))
     who = column("Actor", lambda row: link("agent", row.actor_agent_id, row.actor_agent_id or ""))
     created_plain = column("When", lambda row: moment(row.created_at))
-    audience = column("For", lambda row: audience(row.target) if row.visibility else "–")
-    handoff = column("Handoff", lambda row: link("handoff", row.handoff_id, row.handoff_id or ""))
+    audience = column("For", lambda row: audience(row.target) if row.visibility else NONE)
     content = column("Payload", lambda row: readable(row.payload))
 
 

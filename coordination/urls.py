@@ -16,6 +16,15 @@ PAGES = (
         position=3,
     ),
     Page(
+        "coordination_event_changelist",
+        title="Events",
+        icon="list_alt",
+        section="Records",
+        about="All that happened, as it happens.",
+        position=1,
+        by_workspace=True,
+    ),
+    Page(
         "settings",
         "settings/",
         views.settings,

@@ -54,7 +54,7 @@ def main() -> None:
         with hub(home) as url, sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
             events = window(browser, url, LARGE, "light")
-            events.goto("/admin/events/")
+            events.goto("/admin/coordination/event/")
             take(events, "events")  # of the day, before what an operator does here
             discussed(home)
             planned(url, home)
@@ -77,7 +77,7 @@ def look(browser: Browser, url: str) -> None:
         ("files", LARGE, "/admin/files/reservation/"),
         ("graph", LARGE, "/admin/graph/?agent=ada"),
         ("graph-dark", LARGE, "/admin/graph/"),
-        ("mail-narrow", NARROW, "/admin/mail/"),
+        ("mail-narrow", NARROW, "/admin/inbox/message/"),
     ):
         page = window(browser, url, size, "dark" if "dark" in name else "light")
         page.goto(path)
@@ -149,7 +149,8 @@ def act(browser: Browser, url: str) -> None:
 def quiet(browser: Browser, url: str) -> None:
     """What takes a hand."""
     light = window(browser, url, LARGE, "light")
-    light.goto("/admin/mail/")
+    light.goto("/admin/inbox/message/")
+    light.locator("#result_list .field-title a").first.click()
     expect(light.locator(".nx-prose")).to_be_visible()
     take(light, "mail")
     light.goto("/admin/board/")

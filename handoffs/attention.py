@@ -247,7 +247,9 @@ def _find_items(rows: HandoffQuerySet, each: int, said: Callable[[Handoff], str]
 
 def _kind(name: str, title: str, icon: str, rank: int, find: Callable[[Picture, int], Items], *actions: str,
           command: str = "nexus handoffs") -> AttentionKind:  # fmt: skip
-    return AttentionKind(name, title, icon, rank, find, page="handoff", actions=actions, command=command)
+    return AttentionKind(
+        name, title, icon, rank, find, page="handoffs_handoff_change", actions=actions, command=command
+    )
 
 
 KINDS = (

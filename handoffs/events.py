@@ -13,7 +13,7 @@ def titles(ids: Collection[str]) -> Mapping[str, str]:
     return dict(Handoff.objects.filter(pk__in=ids).values_list("pk", "title"))
 
 
-THINGS = {"handoff": EntityRef("a handoff", "handoff", "handoff_id", name="title", names=titles)}
+THINGS = {"handoff": EntityRef("a handoff", "handoffs_handoff_change", "handoff_id", name="title", names=titles)}
 SENTENCES = {
     "handoff.created": Sentence("{actor} handed {handoff} to {target}", "{count} handoffs created"),
     "handoff.unblocked": Sentence("{handoff} can start: what it waited for is done", "{count} handoffs can start"),

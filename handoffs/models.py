@@ -187,7 +187,7 @@ class Handoff(VerifiedWork, models.Model):
         ]
 
     def __str__(self) -> str:
-        return self.handoff_id
+        return self.title
 
     @property
     def creator(self) -> str:

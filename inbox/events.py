@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nexus.core.contributions import EntityRef, Sentence
 
-THINGS = {"message": EntityRef("a message", "mail", "message_id", argument="m", name="subject")}
+THINGS = {"message": EntityRef("a message", "inbox_message_change", "message_id", name="subject")}
 SENTENCES = {
     "message.created": Sentence("{actor} wrote {message}[ to {recipients}]", "{count} messages sent"),
     "message.requeued": Sentence("{actor} put {message} back into the inbox[ of {recipients}]", "{count} requeued"),

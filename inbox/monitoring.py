@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from django.db.models import Case, Count, Exists, F, Min, OuterRef, Q, QuerySet, Value, When
-from django.db.models.functions import Substr
 
 from coordination.ids import id_floor, time_of_id
 from coordination.models import Agent, Workspace
@@ -21,7 +20,6 @@ from nexus.core.database.functions import IntegerPart, Seconds
 NEWEST = 5_000  # sends to one agent that a traffic map looks at, so that its cost has a ceiling
 SENDS = 2_000  # and a timeline, which tells of each when it was
 
-SNIPPET = 200  # characters of a body in a list
 
 T = TypeVar("T")
 
@@ -109,55 +107,28 @@ def _reached(since: datetime, workspace_id: str | None) -> QuerySet[Message]:
     return rows.order_by("-message_id")
 
 
-@dataclass(frozen=True)
-class MailFilter:
-    """An operator's filter of all mail."""
-
-    workspace_id: str = ""
-    agent_id: str = ""  # sent by it or to it
-    channel_id: str = ""
-    status: str = ""  # a delivery status, or `nobody` for sends that reached nobody
-
-
-def mail(wanted: MailFilter, *, before: str = "", limit: int = 50, among: Iterable[str] | None = None) -> list[Message]:
-    """Return messages of all agents and workspaces, newest first, older than the message `before`; `snippet` has the
-    first characters of each body."""
-    rows = _filtered(wanted)
-    if among is not None:
-        rows = rows.filter(pk__in=list(among))
-    elif wanted.agent_id and wanted == MailFilter(agent_id=wanted.agent_id):
-        rows = _newest_of(wanted.agent_id, before, limit)
-    if before:
-        rows = rows.filter(pk__lt=before)
-    rows = rows.annotate(snippet=Substr("body", 1, SNIPPET)).defer("body")
-    return list(rows.select_related("workspace", "channel").order_by("-message_id")[:limit])
+def with_status(rows: QuerySet[Message], status: str) -> QuerySet[Message]:
+    """Return the messages with a delivery in a status, or with none at all for `nobody`."""
+    if status == "nobody":
+        return rows.filter(recipients_count=0)
+    if status == DeliveryStatus.READ:  # most of all mail there ever was: of the newest, not a list of all
+        return rows.filter(Exists(Delivery.objects.filter(message=OuterRef("pk"), status=status)))
+    return rows.filter(pk__in=Delivery.objects.filter(status=status).values("message_id"))
 
 
-def _newest_of(agent_id: str, before: str, limit: int) -> QuerySet[Message]:
+def sent_or_received(rows: QuerySet[Message], agent_id: str) -> QuerySet[Message]:
+    """Return the messages that an agent sent, and those that it received."""
+    received = Delivery.objects.of(agent_id)
+    return rows.filter(Q(from_agent_id=agent_id) | Q(pk__in=received.values("message_id")))
+
+
+def newest_of(rows: QuerySet[Message], agent_id: str, before: str, limit: int) -> QuerySet[Message]:
     """Return the newest messages that an agent sent and the newest that it received, before a message; the rest is not
     read."""
     older = {"message_id__lt": before} if before else {}
     sent = Message.objects.filter(from_agent_id=agent_id, **older).order_by("-message_id").values("message_id")
     received = Delivery.objects.of(agent_id).filter(**older).order_by("-message_id").values("message_id")
-    return Message.objects.filter(Q(pk__in=sent[:limit]) | Q(pk__in=received[:limit]))
-
-
-def _filtered(wanted: MailFilter) -> QuerySet[Message]:
-    rows = Message.objects.all()
-    if wanted.workspace_id:
-        rows = rows.filter(workspace_id=wanted.workspace_id)
-    if wanted.channel_id:
-        rows = rows.filter(channel_id=wanted.channel_id)
-    if wanted.agent_id:
-        received = Delivery.objects.filter(recipient_id=wanted.agent_id)
-        rows = rows.filter(Q(from_agent_id=wanted.agent_id) | Q(pk__in=received.values("message_id")))
-    if wanted.status == "nobody":
-        rows = rows.filter(recipients_count=0)
-    elif wanted.status == DeliveryStatus.READ:  # most of all mail there ever was: of the newest, not a list of all
-        rows = rows.filter(Exists(Delivery.objects.filter(message=OuterRef("pk"), status=wanted.status)))
-    elif wanted.status in DeliveryStatus.values:
-        rows = rows.filter(pk__in=Delivery.objects.filter(status=wanted.status).values("message_id"))
-    return rows
+    return rows.filter(Q(pk__in=sent[:limit]) | Q(pk__in=received[:limit]))
 
 
 def deliveries_for(messages: Iterable[Message]) -> dict[str, list[Delivery]]:

@@ -1,21 +1,17 @@
-"""The pages of mail, below /admin/."""
+"""The inbox in the sidebar: the admin's list of messages."""
 
 from __future__ import annotations
 
-from inbox import views
 from nexus.core.contributions import Page
 
 PAGES = (
     Page(
-        "mail",
-        "mail/",
-        views.mail,
-        "Inbox",
-        "inbox",
-        "Now",
+        "inbox_message_changelist",
+        title="Inbox",
+        icon="inbox",
+        section="Now",
         about="Every message, and where it stands.",
         position=3,
         by_workspace=True,
     ),
-    Page("message", "mail/<str:message_id>/", views.message),
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import product
 
-from django.db.models import Count, F, OuterRef, Subquery
+from django.db.models import F, OuterRef, Subquery
 
 from coordination import sql
 from coordination.models import Event
@@ -23,7 +23,6 @@ EVENTS_AT_ONCE = 500
 EXAMINED_AT_ONCE = 2_000  # events that one read checks for visibility
 FILTERED_AT_ONCE = 10_000  # events that one read passes to the filters; on a large log each may be on a page of its own
 EXAMINED = 50_000  # events that are searched for those of one agent
-COUNTED = 10_000  # events that are counted by type
 
 EVERYBODY = ("everybody",)  # in the keys of events; like ANY, it equals no text
 
@@ -179,12 +178,6 @@ def acts_after(event_ids: Collection[int]) -> list[Event]:
     acts = Event.objects.filter(type="operator.acted")
     later = acts.filter(event_id__gt=OuterRef("event_id")).order_by("event_id").values("event_id")[:1]
     return list(acts.filter(pk__in=Event.objects.filter(pk__in=event_ids).values_list(Subquery(later))))
-
-
-def type_counts(newest: int) -> dict[str, int]:
-    """Count the newest events of the log by type."""
-    rows = Event.objects.filter(event_id__gt=newest - COUNTED).values_list("type").annotate(Count("pk"))
-    return dict(rows.order_by())
 
 
 def recent_events(limit: int, *, workspace_id: str | None = None) -> list[Event]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
-from itertools import groupby
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -21,7 +20,6 @@ from nexus.core.contributions import EntityRef, Sentence
 
 LISTED = 3  # items of a list that are named; the others are counted
 LONGEST = 160  # characters of a field's value
-FOLDED = 3  # so many events of one type in a row are shown as one
 PIECES = re.compile(r"\[([^\[\]]*)\]|\{(\w+)\}|([^\[\]{}]+)")
 
 
@@ -39,20 +37,6 @@ class EventLine:
 
     event: Event
     parts: Sequence[SentencePart]
-
-
-@dataclass(frozen=True)
-class Run:
-    """Consecutive events of one type, newest first; a long run is shown as one line."""
-
-    lines: list[EventLine]
-    summary: str = ""  # shown instead of the lines
-    actor: SentencePart | None = field(default=None)  # the same for all of them
-
-    @property
-    def oldest(self) -> int:
-        """The id of the run's oldest event. It stays the same while the run grows."""
-        return self.lines[-1].event.event_id
 
 
 @cache
@@ -116,21 +100,6 @@ def _by(event: Event, act: Event | None) -> Sequence[SentencePart]:
     if act is None or _fields(event).get("operator"):
         return []
     return [SentencePart(", by "), _actor(_fields(act), {})]
-
-
-def runs(events: Sequence[Event]) -> list[Run]:
-    """Return `without_repeated_acts` with consecutive events of one type grouped."""
-    grouped: list[Run] = []
-    for type, group in groupby(without_repeated_acts(events), key=lambda line: line.event.type):
-        row = list(group)
-        if len(row) < FOLDED:
-            grouped += [Run([line]) for line in row]
-            continue
-        sentence = sentences().get(type)
-        many = sentence.many.format(count=len(row)) if sentence else f"{len(row)} times {_words_of_type(type)}"
-        actors = {_actor(_fields(line.event), {}) for line in row}
-        grouped.append(Run(row, many, actors.pop() if len(actors) == 1 else None))
-    return grouped
 
 
 @cache

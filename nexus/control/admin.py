@@ -37,7 +37,7 @@ from nexus.control.permissions import rules
 from nexus.core.clock import now
 from nexus.core.quoting import visible
 from nexus.web import records
-from nexus.web.records import NONE, OperationAdmin, badge, column, link, moment
+from nexus.web.records import NONE, ChoiceFilter, OperationAdmin, badge, column, link, moment
 from nexus.web.templatetags.nexus import duration, when
 
 STEPS = 200  # entries on a run's page
@@ -51,23 +51,6 @@ class PoolRecords(OperationAdmin):
     def is_on(self) -> bool:
         """Return whether the hub runs a pool."""
         return ControlSettings.current().control
-
-
-class ChoiceFilter(admin.SimpleListFilter):
-    """Filter by one of some choices; another value filters nothing."""
-
-    choices_offered: tuple[tuple[str, str], ...] = ()
-
-    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
-        return self.choices_offered
-
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        value = self.value()
-        return self.chosen(queryset, value) if value in dict(self.choices_offered) else queryset
-
-    def chosen(self, queryset: Any, value: str) -> Any:
-        """Return the rows of a choice."""
-        raise NotImplementedError
 
 
 class Outcomes(ChoiceFilter):

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from itertools import groupby
 from typing import Any
 from uuid import uuid4
 
 from django import forms
-from django.http import QueryDict
 
 from coordination.forms import WINDOWS, WorkspaceFilters
-from coordination.log.emit import streams
 from coordination.models import Agent, Workspace
 from coordination.selectors import capabilities
 from handoffs.models import MAX_TITLE
 from inbox.models import Message
-from nexus.core.apps import event_types
 from nexus.core.contributions import Action
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.registry import TOOLSETS
@@ -34,7 +30,6 @@ from nexus.web.forms import (
     line_field,
     name_of,
     number_field,
-    offer,
     words_field,
 )
 from nexus.web.templatetags.nexus import plain
@@ -64,42 +59,6 @@ class TimelineFilters(WorkspaceFilters):
         """Return the time in a field; None if it is missing or malformed."""
         self.is_valid()
         return self.cleaned_data.get(name)
-
-
-class EventFilters(WorkspaceFilters):
-    type = choice_field()
-    stream = choice_field()
-    agent = line_field(label="Actor")
-    handoff = line_field()
-    trace = line_field()
-    q = words_field()
-    alive = forms.BooleanField(
-        required=False, label="Heartbeats", widget=forms.CheckboxInput(attrs={"data-submit": True})
-    )
-    before = number_field()
-    format = hidden_field()
-
-    def __init__(self, data: QueryDict, counts: Mapping[str, int] | None = None) -> None:
-        """`counts`: the number of recent events, by type."""
-        super().__init__(data)
-        offer(self.fields["stream"], [("", "All streams"), *((name, name) for name in streams())])
-        offer(self.fields["type"], _types(counts or {}, data.get("type", "")))
-
-
-def _types(counts: Mapping[str, int], chosen: str) -> list[Any]:
-    """Return the choices: every type of event by its prefix, and each prefix for all of its types, with the number of
-    recent events. A type that no app declares is a choice, too, if the URL names it."""
-    known = sorted({*event_types(), *counts} | ({chosen} if chosen and not chosen.endswith(".*") else set()))
-    groups: list[Any] = [("", "All types")]
-    for prefix, named in groupby(known, key=lambda type: type.partition(".")[0]):
-        types = list(named)
-        whole = [(f"{prefix}.*", _count(f"{prefix}.*", sum(counts.get(type, 0) for type in types)))]
-        groups.append((plain(prefix), whole + [(type, _count(type, counts.get(type, 0))) for type in types]))
-    return groups
-
-
-def _count(type: str, count: int) -> str:
-    return f"{plain(type)} ({count})" if count else plain(type)
 
 
 class AgentFilters(WorkspaceFilters):
@@ -133,10 +92,6 @@ class ActForm(ParametersForm):
 
     def field_of(self, name: str) -> str:
         return name if name in self.fields else f"{name}_id"  # the error for an unknown agent names it without `_id`
-
-
-class CancelForm(OperationForm):
-    reason = forms.CharField(required=False, label="Reason (optional)")
 
 
 MESSAGE, HANDOFF = ("message", "Message"), ("handoff", "Handoff: exactly one takes it")

@@ -8,12 +8,14 @@ from typing import Any
 
 from django.contrib.admin import AdminSite
 from django.contrib.admin.utils import quote, unquote
-from django.urls import URLPattern, path, register_converter
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import URLPattern, path, register_converter, reverse
 from django.views.generic import RedirectView
 
 from nexus.core.apps import nexus_apps
 from nexus.core.contributions import Page
-from nexus.dashboard.views import actions, agents, board, events, graph, home, search, timeline
+from nexus.dashboard.views import actions, agents, board, graph, home, search, timeline
 from nexus.web.page import beside
 
 
@@ -70,12 +72,6 @@ PAGES = (
         about="Work that exactly one agent takes, by its state.",
         position=2,
         by_workspace=True,
-    ),
-    Page("handoff", "board/<str:handoff_id>/", board.handoff),
-    Page(
-        "handoff_cancel",
-        "board/<str:handoff_id>/cancel/",
-        board.cancel,
         words={
             "handoff_withdraw": "Cancel on the handoff's page",
             "handoff_cancel": "Cancel on the handoff's page",
@@ -94,7 +90,6 @@ PAGES = (
         position=6,
         by_workspace=True,
     ),
-    Page("mark_read", "mail/<str:message_id>/read/", actions.mark_read),
     Page("pool_turn", "pool/+turn/<id:turn_id>/", timeline.turn),
     Page(
         "find",
@@ -106,19 +101,6 @@ PAGES = (
         about="Words anywhere; Ctrl-K on every page.",
         position=6,
     ),
-    Page(
-        "events",
-        "events/",
-        events.events,
-        "Events",
-        "list_alt",
-        "Records",
-        about="All that happened, as it happens.",
-        position=1,
-        by_workspace=True,
-    ),
-    Page("event_export", "events/export/", events.export),
-    Page("event", "events/<int:event_id>/", events.event),
     Page(
         "agents",
         "agents/",
@@ -163,9 +145,13 @@ PAGES = (
 
 # The addresses of pages that became lists and records of the admin, until the next release.
 MOVED = {
+    "about/": "help",
     "plan/cycles/<int:object_id>/": "planning_cycle_change",
     "plan/tasks/<id:object_id>/": "planning_task_change",
-    "about/": "help",
+    "mail/<str:object_id>/": "inbox_message_change",
+    "events/": "coordination_event_changelist",
+    "events/<int:object_id>/": "coordination_event_change",
+    "board/<str:object_id>/": "handoffs_handoff_change",
     "webhooks/": "hooks_webhook_changelist",
     "webhooks/<str:object_id>/": "hooks_webhook_change",
     "notices/": "hooks_noticeaddress_changelist",
@@ -197,7 +183,14 @@ def moved() -> list[URLPattern]:
     redirects = {
         route: RedirectView.as_view(pattern_name=f"admin:{name}", query_string=True) for route, name in MOVED.items()
     }
-    return [path(route, view) for route, view in redirects.items()]
+    return [path("mail/", _moved_mail), *(path(route, view) for route, view in redirects.items())]
+
+
+def _moved_mail(request: HttpRequest) -> HttpResponse:
+    """Redirect to the inbox, or to the message that was open there."""
+    if message_id := request.GET.get("m"):
+        return redirect("admin:inbox_message_change", message_id)
+    return redirect(f"{reverse('admin:inbox_message_changelist')}?{request.GET.urlencode()}")
 
 
 def _view(site: AdminSite, page: Page, view: Callable[..., Any]) -> Callable[..., Any]:

@@ -50,7 +50,7 @@ KINDS = (
         "merge",
         44,
         _unpublished,
-        page="handoff",
+        page="handoffs_handoff_change",
         actions=("forge_publish",),
         command="nexus forge",
     ),

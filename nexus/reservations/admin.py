@@ -20,6 +20,8 @@ from nexus.web import records
 from nexus.web.records import column, link, moment
 from nexus.web.templatetags.nexus import plain
 
+HANDOFF = "handoffs_handoff_change"
+
 
 class StateFilter(admin.SimpleListFilter):
     """Filter by whether a reservation is in force; without a choice, those that are."""
@@ -90,7 +92,7 @@ class ReservationAdmin(InWorkspace):
         return format_html("<div>{}</div>", format_html_join("", "<div>{}</div>", ((part,) for part in parts)) or "–")
 
     reason_given = column("Reason", lambda row: plain(row.reason) or "–")
-    handoff = column("Handoff", lambda row: link("handoff", row.handoff_title or row.handoff_id, row.handoff_id or ""))
+    handoff = column("Handoff", lambda row: link(HANDOFF, row.handoff_title or row.handoff_id, row.handoff_id or ""))
 
     @admin.display(description="Lease, or end")
     def until(self, row: Reservation) -> SafeString:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterable, Iterator
 from io import StringIO
 from itertools import chain
@@ -31,5 +32,7 @@ def table(rows: Iterable[Iterable[Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Return a cell that no spreadsheet takes for a formula."""
+    """Return a cell that no spreadsheet takes for a formula; a list or an object as JSON."""
+    if isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value

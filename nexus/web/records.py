@@ -52,6 +52,7 @@ class OperationAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no ty
     shows_once = ("", "")  # a field of its answer that no page shows again, and what to know about it
     intro = ""  # what the list is, in a sentence or two
     finds_by: Sequence[str] = ()  # what the search compares, where no index serves all of it in the order of the list
+    exports: Sequence[str] = ()  # what `exported` returns, where that is more than the list's columns
     rare: Sequence[str] = ()  # fields of a row's page that it has only where they are not empty
     list_before_template = "web/intro.html"
     list_after_template = "web/exports.html"
@@ -71,9 +72,11 @@ class OperationAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no ty
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the fields of a row's page, of `rare` those that say something about it."""
-        silent = {name for name in self.rare if obj and self._cell(name, obj) in ("", NONE)}
+        kept = vars(obj) if obj else {}  # a page asks several times
+        if "silent" not in kept:
+            kept["silent"] = {name for name in self.rare if obj and self._cell(name, obj) in ("", NONE)}
         return [
-            (title, {**options, "fields": [name for name in options["fields"] if name not in silent]})
+            (title, {**options, "fields": [name for name in options["fields"] if name not in kept["silent"]]})
             for title, options in super().get_fieldsets(request, obj)
         ]
 
@@ -94,6 +97,10 @@ class OperationAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no ty
         if is_viewer(request.user):
             return {}
         return {name: (_ask, name, actions()[name].label) for name in self.operations}
+
+    def links_on(self, row: Any) -> Sequence[tuple[str, str]]:
+        """Return labels and addresses of pages for what an operator does next about a row."""
+        return ()
 
     def actions_on(self, row: Any, user: Any) -> list[tuple[Action, str]]:
         """Return the actions that a row's page has for a user, each with what its operation calls the row."""
@@ -141,8 +148,24 @@ class OperationAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no ty
 
     def get_changelist_instance(self, request: HttpRequest) -> Any:
         changelist = super().get_changelist_instance(request)
-        changelist.result_list = self.completed(list(changelist.result_list))
+        rows = changelist.result_list = self.completed(list(changelist.result_list))
+        by = "" if "o" in changelist.params else self._key()
+        if by:  # at the same cost everywhere, where an offset reads all rows before it
+            before, last = f"{by}__lt", self.older(request, rows, is_full=len(rows) == self.list_per_page)
+            changelist.newest = before in changelist.params and changelist.get_query_string(remove=[before])
+            changelist.older = last is not None and changelist.get_query_string({before: last})
+        changelist.by_key = bool(by)
         return changelist
+
+    def _key(self) -> str:
+        """Return the unique column whose descending order is the list's, by which its pages go on; or nothing."""
+        first, *more = self.ordering or ("",)
+        name = first[1:] if isinstance(first, str) and first.startswith("-") and not more else ""
+        return name if name and self.opts.get_field(name).unique else ""
+
+    def older(self, request: HttpRequest, rows: Sequence[Any], *, is_full: bool) -> Any:
+        """Return the key before which the page of older rows begins; None if there are none."""
+        return getattr(rows[-1], self._key()) if is_full else None
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponseBase:
         """Show the list; `?export=csv` or `ndjson` returns its columns as a file."""
@@ -150,7 +173,7 @@ class OperationAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no ty
         if kind in KINDS:
             filters = request.GET.copy()
             del filters["export"]
-            request.GET = filters  # type: ignore[assignment]  # as Django's own admin does
+            request.GET, request.exports = filters, True  # type: ignore[assignment, attr-defined]  # as Django's does
             with suppress(IncorrectLookupParameters):  # the list itself says so
                 return self._exported(request, kind)
         answer: HttpResponse = super().changelist_view(request, frame(request))
@@ -158,20 +181,23 @@ class OperationAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no ty
 
     def _exported(self, request: HttpRequest, kind: str) -> HttpResponseBase:
         shown = self.get_changelist_instance(request)
-        columns = [name for name in shown.list_display if name != "action_checkbox"]
-        batches = self._cells(shown.queryset[:MOST_EXPORTED], columns)
+        columns = self.exports or [name for name in shown.list_display if name != "action_checkbox"]
+        batches = self._batches(shown.queryset[:MOST_EXPORTED], columns)
         if kind == "csv":
-            texts = (table(rows) for rows in chain([[columns]], batches))
+            rows: Iterator[Any] = ([[row.get(name) for name in columns] for row in batch] for batch in batches)
+            texts = (table(each) for each in chain([[columns]], rows))
         else:
-            objects = ([dict(zip(columns, row, strict=True)) for row in rows] for rows in batches)
-            texts = ("".join(f"{json.dumps(row)}\n" for row in rows) for rows in objects)
+            texts = ("".join(f"{json.dumps(row)}\n" for row in batch) for batch in batches)
         return as_file(texts, str(self.opts.verbose_name_plural), kind)
 
-    def _cells(self, rows: QuerySet[Any], columns: Sequence[str]) -> Iterator[list[list[str]]]:
-        """Yield what the list's columns show of rows, in batches, as plain text."""
+    def exported(self, row: Any, columns: Sequence[str]) -> dict[str, Any]:
+        """Return what a file has of a row: what the list's columns show, as plain text."""
+        return {name: self._cell(name, row) for name in columns}
+
+    def _batches(self, rows: QuerySet[Any], columns: Sequence[str]) -> Iterator[list[dict[str, Any]]]:
         for start in range(0, MOST_EXPORTED, AT_ONCE):
             batch = self.completed(list(rows[start : start + AT_ONCE]))
-            yield [[self._cell(name, row) for name in columns] for row in batch]
+            yield [self.exported(row, columns) for row in batch]
             if len(batch) < AT_ONCE:
                 return
 
@@ -187,6 +213,23 @@ class OperationAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no ty
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
+
+
+class ChoiceFilter(admin.SimpleListFilter):
+    """Filter by one of some choices; another value filters nothing."""
+
+    choices_offered: tuple[tuple[str, str], ...] = ()
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> Any:
+        return self.choices_offered
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value()
+        return self.chosen(queryset, value) if value in dict(self.choices_offered) else queryset
+
+    def chosen(self, queryset: Any, value: str) -> Any:
+        """Return the rows of a choice."""
+        raise NotImplementedError
 
 
 @admin.action

@@ -26,10 +26,8 @@ RECORDS = (
     ("Artifacts", "deployed_code", "coordination_artifact_changelist"),
     ("Tasks", "task_alt", "planning_task_changelist"),
     ("Cycles", "cycle", "planning_cycle_changelist"),
-    ("Messages", "mail", "inbox_message_changelist"),
     ("Deliveries", "mark_email_read", "inbox_delivery_changelist"),
     ("All handoffs", "swap_horiz", "handoffs_handoff_changelist"),
-    ("All events", "history", "coordination_event_changelist"),
 )
 
 

@@ -18,7 +18,7 @@ from tests.acceptance.processes import Raw, nexus
 
 pytestmark = pytest.mark.sqlite  # a file moves; a database has a name
 
-PATHS = ["/admin/", "/admin/mail/", "/admin/inbox/message/", "/api/v1/agents", "/metrics", "/readyz"]
+PATHS = ["/admin/", "/admin/inbox/message/", "/admin/inbox/message/", "/api/v1/agents", "/metrics", "/readyz"]
 
 
 @pytest.fixture

@@ -79,13 +79,13 @@ PAGES = [
         "/admin/",
         "/admin/graph/",
         "/admin/board/",
-        "/admin/board/{handoff}/",
-        "/admin/mail/",
-        "/admin/mail/?m={letter}",
+        "/admin/handoffs/handoff/{handoff}/change/",
+        "/admin/inbox/message/",
+        "/admin/inbox/message/{letter}/change/",
     ),
     *(
-        "/admin/mail/?m={long}",
-        "/admin/events/",
+        "/admin/inbox/message/{long}/change/",
+        "/admin/coordination/event/",
         "/admin/find/?q=window",
         "/admin/agents/",
         "/admin/speak/?reply={letter}",
@@ -134,9 +134,9 @@ def test_it_finds_hostile_words_in_the_palette_as_text(page: Page, harm: Ids) ->
     assert page.evaluate("window.pwned") is None
 
 
-def test_it_swaps_hostile_mail_into_the_pane_without_running_it(page: Page, harm: Ids) -> None:
-    page.goto("/admin/mail/")
-    page.locator(f"#letter-{harm['letter']}").click()
+def test_it_opens_hostile_mail_without_running_it(page: Page, harm: Ids) -> None:
+    page.goto("/admin/inbox/message/")
+    page.locator(f"#result_list a[href*='{harm['letter']}']").click()
     expect(page.locator(".nx-prose")).to_contain_text("pwned=4")
     assert page.evaluate("window.pwned") is None
 

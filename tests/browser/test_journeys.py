@@ -18,8 +18,8 @@ from tests.browser.scene import Does
 
 
 def test_it_shows_times_in_the_viewers_zone_and_utc_on_hover(page: Page, team: Ids, do: Does) -> None:
-    page.goto(f"/admin/mail/?m={team['reply']}")
-    time = page.locator("dd time").first
+    page.goto(f"/admin/inbox/message/{team['reply']}/change/")
+    time = page.locator(".field-sent time").first
     utc = time.get_attribute("title") or ""
     assert utc.endswith(" UTC")
     shown = int(re.search(r"(\d+):\d\d:\d\d", time.inner_text())[1]) % 12  # type: ignore[index]
@@ -29,17 +29,15 @@ def test_it_shows_times_in_the_viewers_zone_and_utc_on_hover(page: Page, team: I
 def test_it_cancels_a_handoff_only_after_a_confirmation(page: Page, team: Ids) -> None:
     page.goto("/admin/board/")
     page.get_by_role("link", name="port it").click()
-    expect(page.get_by_role("dialog")).to_be_hidden()
-    page.get_by_role("button", name="Cancel this handoff").click()
-    page.get_by_role("button", name="Keep it").click()
-    expect(page.get_by_role("dialog")).to_be_hidden()
-    page.get_by_role("button", name="Cancel this handoff").click()
-    page.get_by_label("Reason").fill("nobody knows rust")
-    page.get_by_role("button", name="Cancel the handoff").click()
-    expect(page.get_by_text("The handoff is cancelled.")).to_be_visible()
+    page.get_by_role("button", name="Cancel…").click()
+    dialog = page.get_by_role("dialog", name="Cancel: 1 handoff")
+    dialog.get_by_role("link", name="Leave it").click()
+    expect(dialog).to_have_count(0)
+    page.get_by_role("button", name="Cancel…").click()
+    dialog.get_by_label("Reason").fill("nobody knows rust")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_text("was cancelled.")).to_be_visible()
     expect(page.get_by_text("nobody knows rust").first).to_be_visible()
-    page.goto("/admin/board/")
-    expect(page.get_by_role("region", name="Settled")).to_contain_text("capability rust")
 
 
 def test_it_inspects_an_agent_and_a_line_of_the_graph(page: Page, team: Ids) -> None:
@@ -91,66 +89,39 @@ def test_it_chooses_a_workspace_by_a_few_letters_and_every_page_follows(page: Pa
     expect(menu.locator("summary")).to_contain_text("All workspaces")
 
 
-def test_it_moves_through_the_mail_with_keys(page: Page, team: Ids) -> None:
-    page.goto("/admin/mail/")
-    letters = page.locator("a[data-mark=letter]")
-    reading = page.get_by_role("article", name="Message")
-    expect(reading).to_contain_text(letters.nth(0).locator("strong").inner_text())  # the first one is open
+def test_it_moves_through_the_inbox_with_keys(page: Page, team: Ids) -> None:
+    page.goto("/admin/inbox/message/")
+    letters = page.locator("#result_list .field-title a")
     page.keyboard.press("j")
-    expect(letters.nth(1)).to_have_attribute("aria-current", "true")
-    expect(reading).to_contain_text(letters.nth(1).locator("strong").inner_text())
+    expect(letters.nth(0)).to_be_focused()
+    page.keyboard.press("j")
+    expect(letters.nth(1)).to_be_focused()
     page.keyboard.press("k")
-    expect(letters.nth(0)).to_have_attribute("aria-current", "true")
-    page.go_back()
-    expect(reading).to_contain_text(letters.nth(1).locator("strong").inner_text())
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("link", name="Reply", exact=True)).to_be_visible()
     page.keyboard.press("r")
     expect(page.get_by_label("Message (Markdown)")).to_be_focused()
 
 
-def test_it_lines_up_what_the_mail_tells_of_each_message(page: Page, team: Ids) -> None:
-    """Who and what it is about begin at one edge; its time, its marks and its project end at one."""
-    page.goto("/admin/mail/")
-    edges = page.locator("a[data-mark=letter]").evaluate_all("""letters => letters.flatMap(letter =>
-        [...letter.children].map(line => [
-            Math.round(line.firstElementChild.getBoundingClientRect().left),
-            Math.round(line.lastElementChild.getBoundingClientRect().right),
-        ]))""")
-    assert len(edges) > 6
-    for beginning_or_end in zip(*edges, strict=True):
-        assert len(set(beginning_or_end)) == 1, edges
-
-
-def test_it_leaves_the_open_message_open_when_newer_ones_come(page: Page, team: Ids, do: Does) -> None:
-    page.goto("/admin/mail/")
-    reading = page.get_by_role("article", name="Message")
-    open_now = reading.locator("h2").inner_text()
-    do("message_create", project_root=team["root"], from_agent_id="planner", subject="the newest of all", body="x")
-    expect(page.locator("a[data-mark=letter]").first).to_contain_text("the newest of all")
-    expect(reading.locator("h2")).to_have_text(open_now)
-
-
 def test_it_reads_a_thread_with_its_deliveries_as_markdown(page: Page, team: Ids) -> None:
-    page.goto("/admin/mail/?q=parser")
+    page.goto("/admin/inbox/message/?q=parser")
     page.get_by_role("link", name=re.compile("Re: Plan for the parser")).click()
-    reading = page.get_by_role("article", name="Message")
-    expect(reading.get_by_role("cell", name="grammar.py")).to_be_visible()
-    expect(reading.locator(".nx-prose a")).to_have_attribute("rel", "noopener noreferrer nofollow")
-    expect(reading.locator("h3", has_text="Thread")).to_be_visible()
-    reading.get_by_role("link", name="Plan for the parser", exact=True).click()
+    expect(page.get_by_role("cell", name="grammar.py")).to_be_visible()
+    expect(page.locator(".nx-prose a")).to_have_attribute("rel", "noopener noreferrer nofollow")
+    page.locator(".field-thread").get_by_role("link", name="Plan for the parser", exact=True).click()
     for lane in ("read", "delivered", "unread"):
-        expect(reading.locator(".nx-badge", has_text=re.compile(f"^{lane}$"))).to_have_count(1)
+        expect(page.locator(".nx-badge", has_text=re.compile(f"^{lane}$"))).to_have_count(1)
 
 
 def test_it_filters_and_opens_events(page: Page, team: Ids) -> None:
-    page.goto("/admin/events/")
-    page.get_by_label("Type").select_option("handoff.created")
-    expect(page).to_have_url(re.compile("type=handoff.created"))
-    rows = page.locator(".nx-log [id^=event-]")
+    page.goto("/admin/coordination/event/?type=handoff.created")
+    rows = page.locator("#result_list .field-number a")
     expect(rows).to_have_count(4)
-    page.get_by_text("4 handoffs created").click()
-    rows.first.get_by_role("link", name=re.compile(" ago$")).click()
+    page.keyboard.press("j")
+    expect(rows.first).to_be_focused()
+    page.keyboard.press("Enter")
     expect(page.get_by_text("handoff_id").first).to_be_visible()
-    expect(page.get_by_role("link", name=re.compile("^Handoff "))).to_be_visible()
+    expect(page.locator(".field-sentence a").first).to_be_visible()
 
 
 def test_it_creates_an_agent_and_sees_its_first_call_arrive(page: Page, hub: Hub, team: Ids) -> None:
@@ -250,45 +221,6 @@ def test_it_gives_the_search_the_keys_on_a_slow_machine(page: Page, team: Ids) -
     expect(page.get_by_label("Search everything")).to_be_focused()
 
 
-def test_it_opens_a_message_alone_and_goes_back(page: Page, team: Ids) -> None:
-    page.goto("/admin/mail/?agent=builder-1")
-    letter = page.locator("a[data-mark=letter]").first
-    expect(letter).to_have_attribute("aria-current", "true")
-    page.keyboard.press("o")
-    expect(page).to_have_url(re.compile("agent=builder-1&m=msg_.*&alone=1"))
-    reading = page.get_by_role("article", name="Message")
-    expect(reading.get_by_role("link", name="Reply", exact=True)).to_be_visible()
-    expect(letter).to_be_hidden()
-    page.get_by_role("link", name="To the list").click()
-    expect(letter).to_be_visible()
-    expect(letter).to_be_focused()
-
-
-def test_it_shows_a_message_in_place_of_the_list_where_there_is_no_room_for_both(
-    page: Page, team: Ids, do: Does
-) -> None:
-    to = {"project_root": team["root"], "target": {"strategy": "direct", "agent_id": "reviewer"}}
-    for i in range(30):
-        do("message_create", **to, from_agent_id="planner", subject=f"Note {i}", body="Read it.")
-    page.set_viewport_size({"width": 400, "height": 900})
-    page.goto("/admin/mail/?agent=reviewer")
-    letter = page.get_by_role("link", name=re.compile("Note 3 "))
-    reading = page.get_by_role("article", name="Message")
-    expect(reading).to_be_hidden()
-    for back in (page.get_by_role("link", name="To the list").click, page.go_back):
-        letter.click()
-        expect(reading.get_by_role("heading", name="Note 3", exact=True)).to_be_in_viewport()
-        expect(letter).to_be_hidden()
-        back()
-        expect(letter).to_be_in_viewport()
-        expect(letter).to_be_focused()
-        expect(reading).to_be_hidden()
-    page.goto(f"/admin/mail/?m={team['reply']}")
-    expect(reading.get_by_role("heading", name="Re: Plan for the parser")).to_be_in_viewport()
-    page.get_by_role("link", name="To the list").click()
-    expect(page.locator(f"#letter-{team['reply']}")).to_be_in_viewport()
-
-
 def test_it_tells_what_is_wrong_beside_its_field(page: Page, team: Ids) -> None:
     page.goto("/admin/speak/?what=handoff")
     page.locator("select[name=workspace]").select_option("parser")
@@ -342,7 +274,7 @@ def test_it_reassigns_in_a_dialog_over_the_page_and_says_what_changed(page: Page
     target = {"strategy": "direct", "agent_id": "reviewer"}
     offered = do("handoff_create", project_root=team["root"], from_agent_id="planner", target=target,
                  visibility="public", title="Carry me over", payload="x")["handoff_id"]  # fmt: skip
-    page.goto(f"/admin/board/{offered}/")
+    page.goto(f"/admin/handoffs/handoff/{offered}/change/")
     button = page.get_by_role("button", name="Reassign…")
     button.click()
     dialog = page.get_by_role("dialog", name="Reassign: 1 handoff")
@@ -355,12 +287,12 @@ def test_it_reassigns_in_a_dialog_over_the_page_and_says_what_changed(page: Page
     dialog.get_by_role("button", name="Reassign").click()
     expect(dialog.get_by_label("To which agent")).to_be_focused()
     expect(dialog.get_by_label("To which agent")).to_have_attribute("aria-invalid", "true")
-    expect(page).to_have_url(re.compile(f"/admin/board/{offered}/$"))
+    expect(page).to_have_url(re.compile(f"/admin/handoffs/handoff/{offered}/change/$"))
     dialog.get_by_label("To which agent").fill("builder-2")
     dialog.get_by_role("button", name="Reassign").click()
     done = page.get_by_role("status").filter(has_text="“Carry me over” was reassigned.")
     expect(done).to_be_in_viewport()
-    expect(page).to_have_url(re.compile(f"/admin/board/{offered}/$"))
+    expect(page).to_have_url(re.compile(f"/admin/handoffs/handoff/{offered}/change/$"))
     page.go_back()
     page.go_forward()
     expect(page.get_by_role("heading", name="Handoff")).to_be_visible()

@@ -41,7 +41,7 @@ def test_it_says_so_and_leads_to_the_login(browser: Browser, hub: Hub, tmp_path:
     first.goto("/admin/")
     log_in(first, hub)
     live(first)
-    watch(mail, "/admin/mail/")
+    watch(mail, "/admin/inbox/message/")
     speak.goto("/admin/speak/?to=builder")
     first.evaluate("document.getElementById('logout-form').submit()")
     expect(first).to_have_url(re.compile("logout|login"))

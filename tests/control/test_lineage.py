@@ -97,8 +97,8 @@ def test_mail_and_handoffs_of_an_agent_say_on_whose_behalf_wherever_they_are_rea
     [calling] = offers.calling("bob", [made["workspace_id"]])
     assert calling.what.endswith(f"Its creator: an agent, proven by its key; on behalf of {BY_LEAD}.")
     for address in (
-        f"{reverse('admin:mail')}?m={sent['message_id']}",
-        reverse("admin:handoff", args=[made["handoff_id"]]),
+        reverse("admin:inbox_message_change", args=[sent["message_id"]]),
+        reverse("admin:handoffs_handoff_change", args=[made["handoff_id"]]),
     ):
         page = re.sub(r"\s+", " ", admin_client.get(address, follow=True).content.decode())
         assert f"on behalf of {BY_LEAD}.".replace('"', "&quot;") in page

@@ -475,7 +475,7 @@ def test_search_finds_agents_of_the_pool(lead: PoolAgent, writer: PoolAgent, bro
 def test_events_of_the_pool_are_sentences_that_lead_to_its_agents(lead: PoolAgent, browser: Browser) -> None:
     send("lead")
     settle(take())
-    page = shown(browser.get("/admin/events/?stream=pool"))
+    page = shown(browser.get("/admin/coordination/event/?stream=pool"))
     said = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", "", page))
     for sentence in (
         "olga created lead in the pool, trusted",

@@ -156,7 +156,7 @@ def test_the_bell_rings_on_every_page_while_an_agent_waits(ask: Ask, browser: Cl
 def test_it_reads_as_sentences(ask: Ask, browser: Client) -> None:
     question_id = ask()
     act(browser, do=f"pool_refuse {question_id}")
-    text = re.sub(r"\s+", " ", re.sub("<[^>]*>", "", shown(browser.get("/admin/events/"))))
+    text = re.sub(r"\s+", " ", re.sub("<[^>]*>", "", shown(browser.get("/admin/coordination/event/"))))
     assert "ana asks: Run make?" in text
     assert "Run make? was refused by local, for ana" in text
 

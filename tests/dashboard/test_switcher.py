@@ -16,7 +16,8 @@ from tests.pages import Ids, do
 
 FOLLOWING = [
     "",
-    *(f"{page}/" for page in "board timeline graph events mail agents files/reservation plan attention".split()),
+    *(f"{page}/" for page in "board timeline graph agents files/reservation plan attention".split()),
+    *("coordination/event/", "inbox/message/"),
 ]
 
 
@@ -46,7 +47,7 @@ def sent(text: str) -> int:
 
 
 def test_a_page_follows_the_workspace_that_was_chosen_on_another(browser: Client, other: str) -> None:
-    browser.get(f"/admin/events/?workspace={other}")
+    browser.get(f"/admin/board/?workspace={other}")
     for path in FOLLOWING:
         came = browser.get(f"/admin/{path}")
         assert (came.status_code, came["Location"]) == (302, f"/admin/{path}?workspace={other}")
@@ -73,8 +74,8 @@ def test_a_page_of_the_hub_shows_the_choice_and_leads_to_the_home_of_another(
 
 def test_a_link_to_one_thing_is_not_narrowed(browser: Client, team: Ids, other: str) -> None:
     browser.get(f"/admin/board/?workspace={other}")
-    text = browser.get(f"/admin/mail/?m={team['reply']}").text
-    assert "Re: Plan for the parser" in text and 'aria-label="Workspace: All workspaces"' in text
+    text = browser.get(f"/admin/inbox/message/{team['reply']}/change/").text
+    assert "Re: Plan for the parser" in text and 'aria-label="Workspace: shop, not on this page"' in text
 
 
 def test_a_page_that_refreshes_itself_in_another_tab_chooses_nothing(browser: Client, team: Ids, other: str) -> None:

@@ -121,7 +121,7 @@ def test_it_tells_what_a_chosen_span_was(worked: str, browser: Client) -> None:
     (claim,) = re.findall(r'href="([^"]*span=[^"]*)"', re.findall(r'<a\s+class="claimed".*?</a>', page, re.DOTALL)[0])
     shown = text_of(browser, f"/admin/timeline/{claim.replace('&amp;', '&')}")
     assert "for 3 min" in shown and "when it was completed" in shown and "The cookie was too old." in shown
-    assert f"/admin/board/{worked}/" in shown
+    assert f"/admin/handoffs/handoff/{worked}/change/" in shown
 
 
 def test_it_tells_what_an_arrow_was(worked: str, browser: Client) -> None:
@@ -246,8 +246,8 @@ def test_it_draws_a_crowd_that_waits_as_how_many_there_are(
 
 
 def test_it_tells_on_the_handoffs_page_how_long_each_part_lasted(worked: str, browser: Client) -> None:
-    page = text_of(browser, f"/admin/board/{worked}/")
-    assert re.search(r"waits</span> 2 min", page) and re.search(r"claimed</span>[^<]*(<[^>]*>)*[^<]*3 min", page)
+    page = text_of(browser, f"/admin/handoffs/handoff/{worked}/change/")
+    assert re.search(r"waiting</span> 2 min", page) and re.search(r"claimed</span>[^<]*(<[^>]*>)*[^<]*3 min", page)
 
 
 def test_it_shows_an_agents_day_on_its_page(worked: str, browser: Client) -> None:

@@ -241,7 +241,7 @@ def test_it_shows_operators_the_oldest_of_what_is_owed_and_the_whole_on_the_agen
     page = Client(headers={"host": "127.0.0.1:8420"}).get("/admin/agents/bob/").text
     owes = page.partition('id="owes"')[2].partition("</section>")[0]
     assert [what in owes for what in ("a question", "dig", "Fix the login", "Write the docs")] == [True] * 4
-    assert f"/admin/mail/?m={pulled}" in owes
+    assert f"/admin/inbox/message/{pulled}/change/" in owes
 
 
 def test_an_operator_writes_to_who_owes_right_there(call: Call, pulled: str, in_progress: None, clock: Clock) -> None:

@@ -120,7 +120,7 @@ def test_rest_the_command_and_the_page_show_it(call: Call, post: Post, browser: 
     assert json.loads(nexus("mail", "status", sent, "--json").out) == operation
     table = nexus("mail", "status", sent).out
     assert "handed over" in table and "inbox_ack by bob" in table
-    shown = browser.get(f"/admin/mail/?m={sent}").content.decode()
+    shown = browser.get(f"/admin/inbox/message/{sent}/change/").content.decode()
     assert "Handed over" in shown and "inbox_ack by bob" in shown
 
 

@@ -99,7 +99,11 @@ def test_pages_and_rest_find_by_it(post: Call, client: Any, admin_user: Any) -> 
     client.force_login(admin_user)
     rows = client.get("/api/v1/events", {"trace_id": odd}, headers={"host": "localhost"}).json()["data"]["results"]
     assert [row["payload"]["message_id"] for row in rows] == [sent["message_id"]]
-    page = client.get("/admin/events/", {"trace": odd, "format": ""}).content.decode()
-    assert f"/admin/events/{rows[0]['event_id']}/" in page and "untraced" not in page and "<b>" not in page
-    letter = client.get("/admin/mail/", {"m": sent["message_id"]}).content.decode()
-    assert "?trace=t%20%3Cb%3E%22%26%3F%3D" in letter
+    page = client.get("/admin/coordination/event/", {"trace": odd}).content.decode()
+    assert (
+        f"/admin/coordination/event/{rows[0]['event_id']}/change/" in page
+        and "untraced" not in page
+        and "<b>" not in page
+    )
+    letter = client.get(f"/admin/inbox/message/{sent['message_id']}/change/").content.decode()
+    assert "?trace=t+%3Cb%3E%22%26%3F%3D" in letter

@@ -86,7 +86,9 @@ def in_order(gate: Gate) -> Client:
     return Client(FairOrder(gate, exempt=hub.exempt, refuse=hub.refuse))
 
 
-@pytest.mark.parametrize("path", ["/api/v1/operations/nexus_info", "/mcp", "/rpc", "/admin/mail/", "/ws/events/"])
+@pytest.mark.parametrize(
+    "path", ["/api/v1/operations/nexus_info", "/mcp", "/rpc", "/admin/inbox/message/", "/ws/events/"]
+)
 async def test_it_refuses_beyond_the_bound_in_the_form_of_each_transport(
     monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:

@@ -94,7 +94,7 @@ def test_its_page_is_in_the_dashboard(hub: Hub) -> None:
     add(hub, "<b>ball</b>")
     page = httpx.get(f"{hub.url}/admin/toys/")
     assert page.status_code == 200 and "&lt;b&gt;ball&lt;/b&gt;" in page.text
-    assert "Toy shelf" in page.text and 'href="/admin/mail/"' in page.text, "within the frame of every page"
+    assert "Toy shelf" in page.text and 'href="/admin/inbox/message/"' in page.text, "within the frame of every page"
     assert 'href="/admin/toys/"' in httpx.get(f"{hub.url}/admin/").text
 
 

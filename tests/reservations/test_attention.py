@@ -129,7 +129,7 @@ def test_a_holder_who_is_there_and_idle_stands_once_with_everything_it_owes(
     assert [(need.subject, need.detail) for need in found["idle"].needs] == [(handoff, "ana has it and does nothing")]
     page = Client(headers={"host": "127.0.0.1:8420"}).get("/admin/agents/ana/").text
     owes = page.partition('id="owes"')[2].partition("</section>")[0]
-    assert f"/admin/files/reservation/{held}/change/" in owes and f"/admin/board/{handoff}/" in owes
+    assert f"/admin/files/reservation/{held}/change/" in owes and f"/admin/handoffs/handoff/{handoff}/change/" in owes
 
 
 def test_an_operator_ends_it_right_there(held: str, clock: time_machine.Traveller) -> None:

@@ -14,10 +14,13 @@ from django.test import Client
 
 from coordination.models import Event
 from coordination.services import operators
+from coordination.toolset import run
 from handoffs.models import Handoff
 from nexus.hooks.models import Webhook
+from nexus.web.records import MOST_CHOSEN
+from tests.conftest import OPERATOR
 from tests.dashboard.test_empty import addresses
-from tests.pages import LOCAL, Ids, shown
+from tests.pages import LOCAL, Ids, do, shown
 
 HANDOFFS = "/admin/handoffs/handoff/"
 
@@ -48,6 +51,26 @@ def test_it_calls_an_operation_on_chosen_rows_and_says_what_came_of_each(played_
     assert done.redirect_chain[-1][0] == HANDOFFS
     assert "was not cancelled" in shown(done)
     assert set(Handoff.objects.filter(pk__in=chosen[1:]).values_list("status", flat=True)) == {"CANCELLED"}
+
+
+def test_it_does_to_each_of_many_rows_what_it_still_admits(played_team: Ids, browser: Client) -> None:
+    offer = {"project_root": played_team["root"], "from_agent_id": "planner", "visibility": "public", "payload": "x"}
+    target = {"strategy": "role", "role": "nobody"}
+    chosen = [do("handoff_create", **offer, target=target)["handoff_id"] for _ in range(MOST_CHOSEN)]
+    asked = browser.post(HANDOFFS, {"action": "handoff_reassign", "_selected_action": chosen}, follow=True)
+    assert shown(asked).count('name="on"') == len(chosen)
+    changed, same = chosen[::2], chosen[1::2]
+    for handoff_id in changed:
+        assert run(OPERATOR, "handoff_withdraw", {"handoff_id": handoff_id})["ok"]
+    form = {"do": "handoff_reassign", "on": chosen, "asked": "1", "agent_id": "builder-1", "next": HANDOFFS}
+    page = shown(browser.post("/admin/act/", form, follow=True))
+    assert f"{len(same)} handoffs were reassigned." in page
+    assert page.count("was not reassigned") == 5 and f"Nor were {len(changed) - 5} more reassigned." in page
+    to = {"strategy": "direct", "agent_id": "builder-1"}
+    assert all(row.target == to and row.status == "OPEN" for row in Handoff.objects.filter(pk__in=same))
+    assert all(row.target == target and row.status == "CANCELLED" for row in Handoff.objects.filter(pk__in=changed))
+    happened = Event.objects.filter(type="handoff.reassigned").values_list("handoff_id", flat=True)
+    assert sorted(happened) == sorted(same)
 
 
 def test_a_rows_page_has_the_operations_that_it_admits_now(played_team: Ids, browser: Client) -> None:

@@ -40,13 +40,13 @@ def test_it_shows_work_by_its_title_and_targets_in_words(played_team: Ids, brows
 
 def test_it_tells_what_happened_in_the_list_of_events(played_team: Ids, browser: Client) -> None:
     text = record(browser, "coordination/event/")
-    assert f'href="/admin/board/{played_team["open"]}/"' in text
+    assert f'href="/admin/handoffs/handoff/{played_team["open"]}/change/"' in text
     assert "whoever has" in text
 
 
 @pytest.mark.parametrize("path", ["handoffs/handoff", "inbox/message", "inbox/delivery", "coordination/event"])
 def test_it_puts_no_link_into_a_link(played_team: Ids, browser: Client, path: str) -> None:
-    assert not re.search(rf'href="/admin/{path}/[^"?]+/change/', record(browser, f"{path}/"))
+    assert not re.search("<a [^>]*>((?!</a>).)*<a ", record(browser, f"{path}/"))
 
 
 def test_it_lays_out_what_an_event_holds(played_team: Ids, browser: Client) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from django.db.models import F, Q, QuerySet, Value
 from django.db.models.functions import Coalesce, Least, Left
 
-from nexus.control.models import Entry, Question, QuestionStatus, Turn, TurnStatus, Wake
+from nexus.control.models import Entry, Question, QuestionStatus, Turn, TurnStatus
 from nexus.core.clock import now
 from nexus.core.database.functions import Seconds
 from nexus.core.spans import ChartWindow, longest_and_counts, moment
@@ -23,7 +23,6 @@ from nexus.core.spans import ChartWindow, longest_and_counts, moment
 EACH = 1_200  # turns, and questions, of a window that are returned one by one: the longest
 TITLE = 80  # characters of a turn's message
 AT_ONCE = 500  # ids in a query
-WOKEN = 20  # newest turns that one item woke
 
 
 class At(StrEnum):
@@ -86,15 +85,6 @@ def _question_rows(since: datetime, still: datetime, agent_id: str) -> QuerySet[
     rows = rows.filter(agent_id=agent_id) if agent_id else rows
     over = Least(Coalesce("ended_at", "expires_at"), "expires_at")
     return rows.annotate(whose=F("agent_id"), start=F("asked_at"), end=over, what=Value(At.ASKING.value))
-
-
-def woken_by(kind: str, item: str) -> list[Stretch]:
-    """Return the turns that an item of a `nexus.core.contributions.WakeKind` woke, oldest first; if there are many, the
-    newest."""
-    woken = Turn.objects.filter(pk__in=Wake.objects.filter(kind=kind, item=item).values("turn"))
-    rows = woken.filter(started_at__isnull=False).order_by("-started_at")
-    columns = ("pk", "status", "agent__agent_id", "started_at", "ended_at")
-    return [Stretch(key, _doing(status), *rest) for key, status, *rest in rows.values_list(*columns)[:WOKEN]][::-1]
 
 
 def _course_of(rows: QuerySet[Any], since: datetime, still: datetime, cell: float) -> Course:

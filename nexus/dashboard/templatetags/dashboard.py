@@ -89,12 +89,12 @@ def chosen_by(span: Span) -> str:
 def page_of(span: Span) -> str:
     """Return the page of the turn, question or handoff that a span belongs to."""
     if isinstance(span, HandoffSpan):
-        return _page("admin:handoff", span.key)
+        return _page("admin:handoffs_handoff_change", span.key)
     return _page("admin:question" if span.doing == At.ASKING else "admin:pool_turn", span.key)
 
 
 def _page(route: str, identifier: str) -> str:
-    return f"{_address(route, '-').removesuffix('-/')}{quote(identifier)}/"
+    return _address(route, "-").replace("/-/", f"/{quote(identifier)}/")
 
 
 @register.filter

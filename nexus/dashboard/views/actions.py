@@ -14,7 +14,6 @@ from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from coordination import switcher
 from coordination.models import Agent
 from coordination.toolset import COORDINATION, run
-from inbox.models import Delivery
 from nexus.core import apps
 from nexus.core.clock import now
 from nexus.core.contributions import SEPARATOR, Action, Answerable
@@ -23,7 +22,7 @@ from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.registry import TOOLSETS
 from nexus.core.operations.replies import ENVELOPE
 from nexus.dashboard.forms import ActForm, SpeakForm
-from nexus.web.page import form_only, in_words_of_pages, operate, operator, render
+from nexus.web.page import in_words_of_pages, operate, operator, render
 from nexus.web.records import MOST_CHOSEN
 from nexus.web.templatetags.nexus import UNDO, plain
 
@@ -79,8 +78,8 @@ def _ask(
     title = f"{action.label.rstrip('…')}: {len(chosen)} {action.things[len(chosen) > 1]}"
     context: dict[str, Any] = {
         "whole": _whole(action, chosen[0]) if len(chosen) == 1 else None,
-        "tells": action.tells(chosen[0]) if action.tells and len(chosen) == 1 else "",
         "address": _address(action),
+        "tells": action.tells(chosen[0]) if action.tells and len(chosen) == 1 else "",
     }
     return render(request, "dashboard/act.html", title, action=action, form=form, things=things, back=back, **context)
 
@@ -110,9 +109,9 @@ def _perform(
         outcome = dispatch.perform(TOOLSETS[action.toolset], caller, action.operation, arguments)
         envelope = in_words_of_pages(ENVELOPE.body(outcome))
         if not envelope["ok"]:
+            refused.append((subject, envelope["error"]))
         for warning in envelope.get("data", {}).get("warnings", []):
             messages.warning(request, warning["message"] if isinstance(warning, dict) else warning)
-            refused.append((subject, envelope["error"]))
     return refused
 
 
@@ -188,30 +187,12 @@ def _send(request: HttpRequest, form: SpeakForm) -> HttpResponse | None:
         messages.info(request, "This form was sent before, with the same words: there is no second one.")
     if warning := data.get("warning"):
         messages.warning(request, warning)
-    return redirect("admin:handoff", data["handoff_id"]) if "handoff_id" in data else _to_mail(data["message_id"])
-
-
-def _to_mail(message_id: str) -> HttpResponse:
-    response = redirect("admin:mail")
-    response.headers["Location"] += f"?m={message_id}"
-    return response
+    if "handoff_id" in data:
+        return redirect("admin:handoffs_handoff_change", data["handoff_id"])
+    return redirect("admin:inbox_message_change", data["message_id"])
 
 
 def _be_known(request: HttpRequest) -> None:
     """Register the operator, because an agent can answer only somebody who is registered."""
     if not Agent.objects.filter(pk=OPERATOR_AGENT).exists():
         run(operator(request), "agent_register", {"agent_id": OPERATOR_AGENT, "role": "operator"})
-
-
-@form_only(_to_mail)
-def mark_read(request: HttpRequest, message_id: str) -> HttpResponse:
-    """Acknowledge a message to the operator."""
-    envelope = operate(COORDINATION, request, "inbox_ack", "", agent_id=OPERATOR_AGENT, message_ids=message_id)
-    if envelope["ok"]:
-        if envelope["data"]["acknowledged"]:
-            messages.success(request, "Marked as read.")
-        elif Delivery.objects.of(OPERATOR_AGENT).filter(message_id=message_id).exists():
-            messages.info(request, "It was marked as read before.")
-        else:
-            messages.warning(request, "Nothing was marked: this message is gone from the operator's inbox.")
-    return _to_mail(message_id)

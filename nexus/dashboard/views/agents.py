@@ -10,7 +10,6 @@ from enum import IntEnum
 from functools import partial
 from itertools import islice
 from typing import Any
-from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest
 from django.shortcuts import get_object_or_404, redirect
@@ -176,10 +175,7 @@ def _agent(request: HttpRequest, row: Agent, form: ProfileForm, limits: LimitsFo
 
 
 def _page_of(debt: debts.Debt) -> str:
-    page = DEBTS[debt.kind]
-    if page == "mail":
-        return f"{reverse('admin:mail')}?{urlencode({'m': debt.identifier})}"
-    return reverse(f"admin:{page}", args=[debt.identifier])
+    return reverse(f"admin:{DEBTS[debt.kind]}", args=[debt.identifier])
 
 
 @form_only(partial(redirect, "admin:agent"))
@@ -378,7 +374,7 @@ def _holdings(moment: datetime, agent_id: str | None) -> Iterator[tuple[str, Doi
     rows = sorted(held.values_list(*columns)[:LOOKED_AT], key=lambda row: order.index(row[3]))
     for holder, handoff_id, title, status, until, why in rows:
         state = "lapsed" if until < moment else status
-        yield str(holder), Doing(title, "handoff", handoff_id, state, until, why or "")
+        yield str(holder), Doing(title, "handoffs_handoff_change", handoff_id, state, until, why or "")
 
 
 def _planned() -> Iterator[tuple[str, Doing]]:

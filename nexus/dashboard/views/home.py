@@ -37,7 +37,7 @@ from nexus.web.theme import listed_pages
 
 LISTED = 8
 RECENT = 50  # events searched for those that are not signs of life
-INBOX = "mail"
+INBOX = "inbox_message_changelist"
 AGENTS = 40  # rows of the roster; the list of agents has the rest
 
 

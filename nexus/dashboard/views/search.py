@@ -119,13 +119,13 @@ def _groups(words: str) -> Iterator[ResultGroup]:
         _group("Files", _files(words), "files_reservation_changelist", q=words),
         _group("Topics", _topics(words), "topics_topic_changelist", q=words),
         _group("Said in topics", _topic_messages(words), "topics_topic_changelist", q=words),
-        _group("Questions", _questions(words), "questions"),
+        _group("Questions", _questions(words), "control_question_changelist", q=words),
         _group("Issues", _issues(words), "plan"),
         _group("Tasks", _tasks(words), "planning_task_changelist", q=words),
         _group("Closed cycles", _cycles(words), "planning_cycle_changelist", q=words),
         _group("Artifacts", _artifacts(words), "coordination_artifact_changelist", q=words),
-        _group("Messages", _messages(hits), "mail", q=words),
-        _group("Events", _events(hits), "events", q=words, alive="on"),
+        _group("Messages", _messages(hits), "inbox_message_changelist", q=words),
+        _group("Events", _events(hits), "coordination_event_changelist", q=words, alive="on"),
     )
     return (group for group in groups if group.found)
 
@@ -182,7 +182,8 @@ def _handoffs(words: str) -> Iterator[Match]:
         )
         held = next((text for text in (row.payload, row.result) if _holds(text, lower)), None)
         excerpt = plain(_prose(around(held, lower))) if held else ""
-        yield Match(plain(row.title), description, _at("handoff", row.pk), "swap_horiz", excerpt, row.created_at)
+        page = _at("handoffs_handoff_change", row.pk)
+        yield Match(plain(row.title), description, page, "swap_horiz", excerpt, row.created_at)
 
 
 def _prose(text: str) -> str:
@@ -281,7 +282,7 @@ def _artifacts(words: str) -> Iterator[Match]:
 def _messages(hits: Iterable[Hit]) -> Iterator[Match]:
     for hit in hits:
         if hit.event is None:
-            link = f"{reverse('admin:mail')}?{urlencode({'m': hit.identifier})}"
+            link = _at("inbox_message_change", hit.identifier)
             yield Match(plain(hit.title)[:100], "message", link, "mail", plain(hit.excerpt), hit.created_at)
 
 
@@ -290,7 +291,8 @@ def _events(hits: Iterable[Hit]) -> Iterator[Match]:
     for line in lines([hit.event for hit in hits if hit.event is not None][: EACH + 1]):
         text = plain("".join(part.text for part in line.parts))
         event = line.event
-        yield Match(text[:200], f"event, {plain(event.type)}", _at("event", event.pk), "history", "", event.created_at)
+        page = _at("coordination_event_change", event.pk)
+        yield Match(text[:200], f"event, {plain(event.type)}", page, "history", "", event.created_at)
 
 
 def _at(page: str, *arguments: Any) -> str:

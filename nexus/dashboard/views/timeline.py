@@ -409,40 +409,6 @@ def _at_work(key: str, moment: datetime) -> dict[str, Any]:
             "end": end if end < moment else None}  # fmt: skip
 
 
-LINE = 14  # px: the height of a line of a handoff's own timeline
-
-
-def life(spans: list[Span], turns: list[Stretch], moment: datetime) -> dict[str, Any] | None:
-    """Return the timeline of one handoff: its spans on one line, the turns that it woke on another, each with its
-    length."""
-    lines: list[Sequence[Span | Stretch]] = [line for line in (spans, turns) if line]
-    every = [part for line in lines for part in line]
-    starts = [part.start for part in every if part.start]
-    if not starts:
-        return None
-    ends = [part.end or moment for part in every]
-    window = TimeWindow(min(starts), max([*ends, min(starts) + timedelta(milliseconds=1)]))
-    return {
-        "window": window,
-        "height": len(lines) * LINE,
-        "lines": [
-            [_part(part, window, moment, 1 + number * LINE) for part in line] for number, line in enumerate(lines)
-        ],
-    }
-
-
-def _part(span: Span | Stretch, window: TimeWindow, moment: datetime, y: int) -> dict[str, Any]:
-    return {
-        "span": span,
-        "word": WORDS[span.doing],
-        "x": window.at(span.start, 0),
-        "width": window.at(span.end, 100) - window.at(span.start, 0),
-        "y": y,
-        "lasted": (span.end or moment) - span.start if span.start else None,
-        "page": reverse("admin:pool_turn", args=[span.key]) if isinstance(span, Stretch) else "",
-    }
-
-
 def day_of(agent_id: str, moment: datetime) -> dict[str, Any]:
     """Return an agent's last day, as its row."""
     window = TimeWindow(moment - timedelta(days=1), moment)

@@ -58,6 +58,12 @@ def actions_on(record_admin: Any, row: Any, user: Any) -> Any:
 
 
 @register.filter
+def links_on(record_admin: Any, row: Any) -> Any:
+    """Return the links of a row's page, see `OperationAdmin`."""
+    return record_admin.links_on(row)
+
+
+@register.filter
 def plain(text: Any) -> str:
     """Make invisible control characters visible, so that a bidi override cannot rearrange the text beside it."""
     return INVISIBLE.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", str("" if text is None else text))

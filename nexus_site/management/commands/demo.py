@@ -12,7 +12,7 @@ from nexus.core.cli import CommandGroup, NexusCommand, positive
 from nexus.core.operations.errors import Code, NexusError
 from nexus_site import demo, ending
 
-PAGES = ("timeline", "board", "events")
+PAGES = ("timeline", "board", "coordination/event")
 
 
 class Command(NexusCommand):

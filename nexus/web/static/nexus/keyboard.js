@@ -1,5 +1,4 @@
-// What the theme leaves to the mouse, made reachable by keys and readable to a screen reader; keys of the lists of mail, events and changed files.
-import { follow } from "./regions.js";
+// What the theme leaves to the mouse, made reachable by keys and readable to a screen reader; keys of lists and changed files.
 
 const label = (selector, text) => document.querySelectorAll(selector).forEach((element) => {
   element.setAttribute("role", "button");
@@ -37,7 +36,8 @@ document.addEventListener("keydown", (event) => {
     return;
   }
   if (event.ctrlKey || event.metaKey || event.altKey || target.matches?.("input, textarea, select") || target.isContentEditable) return;
-  const rows = [...document.querySelectorAll(".nx-log summary, .nx-event > a, .nx-comment")].filter((row) => row.checkVisibility());
+  const listed = [...document.querySelectorAll("#result_list tbody tr")].map((row) => row.querySelector("a")).filter(Boolean);
+  const rows = [...listed, ...document.querySelectorAll(".nx-comment")].filter((row) => row.checkVisibility());
   if (rows.length && "jk".includes(event.key)) {
     const next = rows.indexOf(document.activeElement) + (event.key === "j" ? 1 : -1);
     rows[Math.max(0, Math.min(rows.length - 1, next))].focus();
@@ -60,20 +60,9 @@ document.addEventListener("keydown", (event) => {
     document.querySelector("input[name=q]").focus();
     return;
   }
-  const letters = [...document.querySelectorAll("a[data-mark=letter]")];
-  if (!letters.length) return;
-  const at = letters.findIndex((letter) => letter.hasAttribute("aria-current"));
-  const step = { j: 1, ArrowDown: 1, k: -1, ArrowUp: -1 }[event.key];
-  if (step && (event.key.length === 1 || document.activeElement?.matches("a[data-mark=letter], body"))) {
+  if (event.key === "r" && document.getElementById("reply")) {
     event.preventDefault();
-    const next = letters[Math.max(0, Math.min(letters.length - 1, at + step))];
-    next.focus();
-    follow(next);
-  } else if (event.key === "o" && at >= 0) {
-    location.href = letters[at].dataset.open;
-  } else if (event.key === "r" && at >= 0) {
-    event.preventDefault();
-    document.getElementById("reply")?.click();
+    document.getElementById("reply").click();
   }
 });
 
@@ -86,12 +75,6 @@ const unfold = () => {
 };
 window.addEventListener("hashchange", unfold);
 unfold();
-
-// Beside the list the first message is open. Its address keeps it so while newer ones come.
-const first = document.querySelector("a[data-mark=letter][aria-current]");
-if (first && !new URLSearchParams(location.search).has("m") && matchMedia("(min-width: 1000px)").matches) {
-  history.replaceState({}, "", first.href);
-}
 
 // Chromium leaves it out now and then, after a link that was followed by a key.
 if (document.activeElement === document.body) document.querySelector("[autofocus]")?.focus();

@@ -59,16 +59,11 @@ async function load(url, only) {
   }
 }
 
-// A page that one wants to read in peace is paused, and tells how much came meanwhile.
-const pause = document.querySelector("[data-pause]");
-const isPaused = () => pause?.getAttribute("aria-pressed") === "true";
-let unseen = 0;
-
 async function refresh() {
   wanted = true;
-  if (running || document.hidden || isPaused()) return;
+  if (running || document.hidden) return;
   running = true;
-  while (wanted && !document.hidden && !isPaused()) {
+  while (wanted && !document.hidden) {
     wanted = false;
     try { await load(source()); } catch { /* the status line tells; the next event tries again */ }
     await new Promise((done) => setTimeout(done, PAUSE));
@@ -82,18 +77,6 @@ if (document.querySelector("[data-region]")) {
   document.addEventListener("visibilitychange", () => wanted && refresh());
   // Presence and leases change by time alone; [data-poll] waits for what leaves no event.
   setInterval(() => document.hidden || refresh(), document.querySelector("[data-poll]") ? 2000 : 30000);
-}
-
-if (pause) {
-  const tell = () => { document.getElementById("waiting").textContent = isPaused() && unseen ? `${unseen} new` : ""; };
-  document.addEventListener("nexus:event", () => { unseen += 1; tell(); });
-  pause.addEventListener("click", () => {
-    pause.setAttribute("aria-pressed", String(!isPaused()));
-    pause.querySelector("span:last-child").textContent = isPaused() ? "Resume" : "Pause";
-    unseen = 0;
-    tell();
-    refresh();
-  });
 }
 
 // Links with data-swap fill one region, or several, instead of loading a page; without script they are plain links.
@@ -112,7 +95,7 @@ export async function go(url) {
 
 let followed = null; // the link that filled a region last, and which
 
-export async function follow(link) {
+async function follow(link) {
   const url = link.href.baseVal !== undefined ? new URL(link.href.baseVal, location.href).href : link.href;
   history.pushState({}, "", url);
   const mark = link.dataset.mark;
