@@ -248,6 +248,12 @@ def counts(statuses: Collection[str] = HandoffStatus.values, *, workspace_id: st
     return {status: counted.get(status, 0) for status in statuses}
 
 
+def count_for_operator() -> int:
+    """Count the submitted handoffs whose verifier is the operator."""
+    submitted = Handoff.objects.filter(workspace__in=Workspace.objects.values("pk"), status=HandoffStatus.SUBMITTED)
+    return submitted.filter(verifier=lifecycle.OPERATOR).count()
+
+
 def live(*, workspace_id: str | None = None, limit: int = 500) -> list[Handoff]:
     """Return the handoffs that are not settled, oldest first, with their state and the agents involved."""
     rows = Handoff.objects.live().only("title", "status", "from_agent_id", "claimed_by")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from inbox.models import Delivery
 from nexus.core.contributions import Page
+from nexus.core.operations.caller import OPERATOR_AGENT
 
 PAGES = (
     Page(
@@ -13,5 +15,6 @@ PAGES = (
         about="Every message, and where it stands.",
         position=3,
         by_workspace=True,
+        waits=lambda: Delivery.objects.of(OPERATOR_AGENT).unread().count(),
     ),
 )

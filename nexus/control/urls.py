@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from nexus.control import views
 from nexus.control.config import ControlSettings
-from nexus.control.models import HUB, Machine
+from nexus.control.models import HUB, Machine, Question
+from nexus.core.clock import now
 from nexus.core.contributions import Page
 
 
@@ -26,6 +27,7 @@ PAGES = (
         section="Work",
         words={"pool_list_questions": "the page Questions"},
         about="Agents' questions to you.",
+        waits=lambda: Question.objects.waiting(now()).count(),
         position=2,
     ),
     Page("question", "questions/<str:question_id>/", views.question),

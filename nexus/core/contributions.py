@@ -249,6 +249,7 @@ class Page:
     words: Mapping[str, str] = field(default_factory=dict)  # what errors on pages call operations that are done here
     about: str = ""  # what it is for, in a line of the help; of every page in the sidebar
     takes_minutes: bool = False  # such as one that calls git
+    waits: Callable[[], int] | None = None  # how many there wait for an operator; one cheap query
     by_workspace: bool = False  # `?workspace=` makes it show one workspace alone: it follows the choice in the header
 
 

@@ -13,6 +13,7 @@ from django.shortcuts import redirect
 from django.urls import URLPattern, path, register_converter, reverse
 from django.views.generic import RedirectView
 
+from handoffs import selectors
 from nexus.core.apps import nexus_apps
 from nexus.core.contributions import Page
 from nexus.dashboard.views import actions, agents, board, graph, home, search, timeline
@@ -70,6 +71,7 @@ PAGES = (
         "view_kanban",
         "Now",
         about="Work that exactly one agent takes, by its state.",
+        waits=selectors.count_for_operator,
         position=2,
         by_workspace=True,
         words={

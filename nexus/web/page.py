@@ -48,19 +48,18 @@ class Messages(FallbackStorage):
 
 def render(request: HttpRequest, template: str, title: str, *, about: str = "", **context: Any) -> TemplateResponse:
     """Return a page in the admin's frame; `about` names the thing that it shows, for the browser's tab."""
-    shown = {**frame(request), "title": title, "about": about, **context}
+    shown = {**admin.site.each_context(request), **frame(), "title": title, "about": about, **context}
     return TemplateResponse(request, template, shown)
 
 
-def frame(request: HttpRequest) -> dict[str, Any]:
-    """Return the context of the admin's frame. `cursor` is the newest event that the page can include: its live part
-    starts there."""
+def frame() -> dict[str, Any]:
+    """Return what every page has besides the admin's own context. `cursor` is the newest event that the page can
+    include: its live part starts there."""
     cursor, moment, ring = domain().newest_event_id(), now(), bells()
     return {
         "cursor": cursor,
         "bell": sum(bell.waiting(moment) for bell in ring),
         "bell_types": [type for bell in ring for type in bell.types],
-        **admin.site.each_context(request),
     }
 
 

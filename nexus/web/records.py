@@ -111,7 +111,7 @@ class OperationAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no ty
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
         """Show a row below its actions."""
-        answer: HttpResponse = super().change_view(request, object_id, form_url, frame(request))
+        answer: HttpResponse = super().change_view(request, object_id, form_url, frame())
         return answer
 
     def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
@@ -176,7 +176,7 @@ class OperationAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no ty
             request.GET, request.exports = filters, True  # type: ignore[assignment, attr-defined]  # as Django's does
             with suppress(IncorrectLookupParameters):  # the list itself says so
                 return self._exported(request, kind)
-        answer: HttpResponse = super().changelist_view(request, frame(request))
+        answer: HttpResponse = super().changelist_view(request, frame())
         return answer
 
     def _exported(self, request: HttpRequest, kind: str) -> HttpResponseBase:

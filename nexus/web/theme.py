@@ -38,12 +38,13 @@ def listed_pages() -> list[Page]:
 
 
 def navigation(request: HttpRequest | None = None) -> list[dict[str, Any]]:
-    """Return the sidebar: the apps' pages by section, and the records."""
+    """Return the sidebar: the apps' pages by section, and the records; for a request with how many wait."""
     sections: dict[str, list[dict[str, Any]]] = {name: [] for name in SECTIONS}
     sections["Now"].append(_entry("Home", "monitoring", "index"))
     sections["Records"] += [_entry(*record) for record in RECORDS]
     for page in listed_pages():
-        sections[page.section].append(_entry(page.title, page.icon, page.name, page.in_use))
+        entry = _entry(page.title, page.icon, page.name, page.in_use)
+        sections[page.section].append({**entry, "badge": page.waits() if request and page.waits else 0})
     operators = _entry("Operators", "badge", "auth_user_changelist")
     sections["Hub"].insert(1, operators)
     now, *rest = sections.items()

@@ -16,7 +16,7 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import StreamingHttpResponse
-from django.test import Client
+from django.test import Client, RequestFactory
 
 from coordination import presence
 from coordination.models import Agent, Event, Session
@@ -218,6 +218,18 @@ def test_old_addresses_lead_to_the_new_pages(db: None, browser: Client) -> None:
     }
     found = {old: browser.get(f"/admin/{old}").headers["Location"] for old in moved}
     assert found == {old: f"/admin/{new}" for old, new in moved.items()}
+
+
+def test_the_navigation_counts_what_waits_for_the_operator(team: Ids, rf: RequestFactory) -> None:
+    def counts() -> dict[str, int]:
+        entries = [entry for group in navigation(rf.get("/")) for entry in group["items"]]
+        return {entry["title"]: entry["badge"] for entry in entries if entry.get("badge")}
+
+    do("agent_register", agent_id="operator")
+    before = counts()
+    to_me = {"project_root": team["root"], "target": {"strategy": "direct", "agent_id": "operator"}}
+    do("message_create", **to_me, from_agent_id="planner", subject="May I?", body="?")
+    assert counts() == {**before, "Inbox": before.get("Inbox", 0) + 1}
 
 
 def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:

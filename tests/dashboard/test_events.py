@@ -214,7 +214,7 @@ def test_a_list_of_a_rare_agent_looks_through_so_many_events_and_leads_on(
 
 
 def test_it_asks_a_handful_of_queries_for_all_kinds(team: Ids, browser: Client) -> None:
-    assert queries(lambda: page(browser)) <= 13  # three of them for the sidebar
+    assert queries(lambda: page(browser)) <= 14  # six of them for the sidebar
 
 
 JSON = st.recursive(
