@@ -392,7 +392,6 @@ def review(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
         seen=answer.get("seen", ""),
         unseen=[(json.dumps(each), each) for each in reviewing.by_directory(changes.unseen)] if changes else [],
         why_not=answer.get("why_not", ""),
-        brought=answer.get("brought", []),
         changes=changes,
         view=difference.view_of(request),
         files=len(answer.get("files", ())),

@@ -39,18 +39,10 @@ class WorktreeRow(TypedDict):
     state: str
 
 
-class Brought(TypedDict):
-    """Commits of this work that another agent's branch has, too."""
-
-    branch: str
-    commits: int
-
-
 class WorktreeDiff(WorktreeRow):
     why_not: Annotated[
         str, Field(description="Why it cannot be merged; the diff is then of the work alone. Empty: it can.")
     ]
-    brought: list[Brought]
     files: list[str]
     changes: Annotated[list[ChangedFile], Field(description="The same files, as git's raw records.")]
     diff: str
@@ -67,7 +59,6 @@ def worktree_diff(row: PoolWorktree, survey: Survey) -> WorktreeDiff:
     return {
         **worktree_row(row),
         "why_not": survey.why_not,
-        "brought": [{"branch": branch, "commits": count} for count, branch in survey.brought],
         "files": [file["path"] for file in survey.files],
         "changes": survey.files,
         "diff": survey.diff,

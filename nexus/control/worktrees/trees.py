@@ -92,8 +92,6 @@ EMPTY = {  # the tree without files, by object format
     "sha256": "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
 }
 MOST_NAMED = 10  # files that a sentence names
-MOST_OTHERS = 100  # branches of other agents, the newest, that may have the same commits
-MOST_OWN = 10_000  # commits that are compared with those of others
 MOST_BRANCHES = 100  # numbers that are tried for one name
 LOCK_SECONDS, PATIENCE_SECONDS, LOOK_SECONDS = 15, 5, 0.05  # to wait for a repository, a worktree, between two tries
 MOST_BYTES = 4 * 1024**3  # of the files of a worktree that changed, all of which git reads
@@ -199,7 +197,6 @@ class Survey:
     content: str  # git's id of the tree that is shown: of the target with the work, or of the work alone
     commits: int  # that the target does not have
     conflicts: list[str]  # files
-    brought: list[tuple[int, str]]  # how many of the commits other agents' branches have, too
     touched: list[str]  # of the paths that were asked for
     subjects: list[str]  # of the latest commits
     naming: list[tuple[str, str]]  # commits of its own whose text may name a message, with that text
@@ -341,17 +338,11 @@ def survey(tree: Tree, unchanged: Sequence[str] = ()) -> Survey:
             git = Git(made, "", tree.borrowed, (made,), apart=format_of(work.head), borrowed=(made, *tree.borrowed))
             since = [] if tree.base in EMPTY.values() else [f"^{tree.base}"]
             return _facts(git, tree, work, merge, since, unchanged)
-        others = ("for-each-ref", "--no-merged=HEAD", f"--count={MOST_OTHERS}", "--sort=-committerdate")
-        work, [*said, listed] = _fetched(
-            tree,
-            f"Work of {tree.branch}",
-            *merge_steps(tree.source, tree.base, tree.work_ref, "HEAD"),
-            step(*others, "--format=%(refname)", "refs/heads/nexus/"),
-        )
+        merges = merge_steps(tree.source, tree.base, tree.work_ref, "HEAD")
+        work, said = _fetched(tree, f"Work of {tree.branch}", *merges)
         merge = merge_of(said)
         since = [f"^{merge.target}", f"^{tree.base}"]
-        refs = [ref for ref in listed.line.splitlines() if ref != f"refs/heads/{tree.branch}"]
-        return _facts(tree.source.beside(format_of(tree.base)), tree, work, merge, since, unchanged, refs)
+        return _facts(tree.source.beside(format_of(tree.base)), tree, work, merge, since, unchanged)
 
 
 class CommittedWork(NamedTuple):
@@ -569,15 +560,14 @@ def _facts(
     merge: Merge,
     since: Sequence[str],
     unchanged: Sequence[str],
-    others: Sequence[str] = (),
 ) -> Survey:
-    """Describe a change; `others` are branches that may have its commits, too. Raises GitFailed.
+    """Describe a change. Raises GitFailed.
 
     git reads the objects alone: a repository of ours has no configuration and no attributes of others, and a tree
     cannot hide its own lines from the diff and its numbers.
     """
     between, log = (merge.since or tree.base, merge.content), ("log", "--no-show-signature", "-z")
-    own, apart = ("rev-list", f"--max-count={MOST_OWN}", f"^{merge.target}"), partial(step, apart=True)
+    apart = partial(step, apart=True)
     said = git.steps(
         apart("rev-list", "--count", work.head, *since),
         apart(*log, f"--max-count={MOST_SUBJECTS}", "--format=%s", work.head, *since, largest=SUBJECT_BYTES),
@@ -590,12 +580,8 @@ def _facts(
         apart(*DIFF, "--raw", "--numstat", "-z", *between, largest=RECORDS_BYTES),
         apart(*DIFF, *between, largest=DIFF_BYTES),
         *(apart(*DIFF, "--quiet", *between, "--", f":(top,literal){path}", expect=(0, 1)) for path in unchanged),
-        *(step(*own, each) for each in ((work.commit, *others) if others else ())),
     )
-    count, subjects, naming, stat, raw, diff = said[:6]
-    touched, listed = said[6 : 6 + len(unchanged)], said[6 + len(unchanged) :]
-    commits = [set(each.line.split()) for each in listed]
-    brought = [(len(commits[0] & each), ref) for each, ref in zip(commits[1:], others, strict=True)] if commits else []
+    count, subjects, naming, stat, raw, diff, *touched = said
     cut = raw.cut or diff.cut
     try:
         text, files = unified_diff.within_bounds(
@@ -611,7 +597,6 @@ def _facts(
         merge.content,
         int(count.line),
         [printable(name) for name in merge.conflicts],
-        [(number, ref.removeprefix("refs/heads/")) for number, ref in brought if number],
         [path for path, one in zip(unchanged, touched, strict=True) if one.code],
         [printable(each) for each in subjects.names],
         [(each[0], printable(each[2])) for each in (about.partition(" ") for about in naming.names)],

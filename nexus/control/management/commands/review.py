@@ -89,9 +89,6 @@ class Command(VerbsCommand):
         facts = {name: data[name] for name in ("agent_id", "branch", "path", "origin", "state", "seen", "run_id")}
         facts["handoff"] = f"{of['title']}, {of['status']}" if of else None
         facts["cannot_be_merged"] = data["why_not"] or None
-        facts["brings"] = (
-            ", ".join(f"{each['commits']} commits of {each['branch']}" for each in data["brought"]) or None
-        )
         facts["unshown"] = ", ".join(data["unshown"]) or None
         for each in checks[-1]["receipts"] if checks else ():
             facts[each["criterion"]] = "passed" if each["passed"] else each["why"]
