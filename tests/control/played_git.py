@@ -52,9 +52,13 @@ class PlayedGit:
     def content(self, tree: Tree) -> str:
         return _id(sorted(_lines(Path(tree.path)).items()))
 
-    def hand_in(self, tree: Tree, message: str) -> tuple[str, Merge]:
-        content = self.content(tree)
-        return "main", Merge("merged", f"commit of {content}", "onto", "onto", content)
+    def hand_in(self, tree: Tree, message: str) -> str:
+        self.handed_in = self.content(tree)
+        return "main"
+
+    def prepare(self, *_: object, **__: object) -> tuple[Merge, str]:
+        merge = Merge("merged", f"commit of {self.handed_in}", "onto", "onto", self.handed_in)
+        return merge, f"merge of {merge.work}"
 
     @contextmanager
     def removal(self, tree: Tree, message: str, *, changes_too: bool, lost_too: bool) -> Iterator[None]:
@@ -85,7 +89,7 @@ def played_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlayedGit:
     git = PlayedGit(tmp_path / "bases")
     for name in ("make", "survey", "hand_in", "removal"):
         monkeypatch.setattr(trees, name, getattr(git, name))
-    monkeypatch.setattr(merging, "commit", lambda origin, target, merge, *_: f"merge of {merge.work}")
+    monkeypatch.setattr(merging, "prepare", git.prepare)
     return git
 
 

@@ -81,8 +81,9 @@ def merged(agent_id: str, caller: Caller = OPERATOR) -> WorktreeMerge:
 
 def merge(tree: trees.Tree) -> None:
     """Do what the merge lane does with a worktree, without a store; nothing if there is nothing to merge."""
-    target, outcome = trees.hand_in(tree, "Work")
-    if commit := merging.commit(tree.source, target, outcome, "Merge it"):
+    target = trees.hand_in(tree, "Work")
+    outcome, commit = merging.prepare(tree.source, target, tree.base, tree.lane_ref, "Merge it")
+    if commit:
         merging.fast_forward(tree.source, target, outcome.target, commit)
 
 
@@ -502,8 +503,10 @@ def test_agents_whose_work_is_handed_in_at_once_all_hand_it_in(repository: Path,
     made = [trees.make(origin_of(str(repository)), str(tmp_path / f"tree{n}"), "twin") for n in range(3)]
     for tree in made:
         Path(tree.path, Path(tree.path).name).touch()
-    handed_in = at_once([partial(trees.hand_in, tree, "Work") for tree in made])
-    assert [git(repository, "rev-parse", tree.branch) for tree in made] == [merge.work for _, merge in handed_in]
+    assert at_once([partial(trees.hand_in, tree, "Work") for tree in made]) == ["main"] * 3
+    for tree in made:
+        names = git(repository, "ls-tree", "--name-only", tree.branch).split()
+        assert Path(tree.path).name in names and len(names) == 3, "each branch has the work of its own worktree"
 
 
 def test_work_comes_through_a_tree_that_was_made_from_a_tree(repository: Path, tmp_path: Path) -> None:

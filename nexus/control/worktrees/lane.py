@@ -68,8 +68,8 @@ def queue(
         raise refusal("it waits in the merge lane already")
     try:
         tree = worktrees.own(row)
-        target, merge = trees.hand_in(tree, f"Work of {row.branch}")
-        commit = merging.commit(tree.source, target, merge, _subject(row), tree.lane_ref)
+        target = trees.hand_in(tree, f"Work of {row.branch}")
+        merge, commit = merging.prepare(tree.source, target, tree.base, tree.lane_ref, _subject(row), ref=tree.lane_ref)
         if not commit and not merge.conflicts:
             raise GitFailed(
                 f"there is nothing to merge: it would change nothing in {target}; if it is a handoff's, accept that"

@@ -9,9 +9,9 @@ import re
 
 from typing_extensions import TypedDict
 
-from nexus.control.runners.git import ANY_CODE, SETTINGS, GitFailed, Origin, format_of, printable, step
+from nexus.control.runners.git import SETTINGS, GitFailed, Origin, format_of, printable, step
 from nexus.control.worktrees import trees
-from nexus.control.worktrees.trees import DIFF, RECORDS_BYTES, Merge, alone, merge_of, merge_steps
+from nexus.control.worktrees.trees import DIFF, RECORDS_BYTES, Merge, alone, merge_onto
 
 FILES, THEIRS = 10, 5  # whose conflicts are shown, and commits of the other side for each
 HUNK_CHARACTERS = 4_000
@@ -32,42 +32,40 @@ class BranchMoved(GitFailed):
     """The branch is not where it was any more."""
 
 
-def prepare(origin: Origin, branch: str, base: str, work: str, message: str, made: str) -> tuple[Merge, str]:
-    """Merge a commit onto the head of a branch, outside of every work tree, and return that with its commit, which is
-    empty as `commit` says. Raises GitFailed.
+def prepare(
+    origin: Origin, branch: str, base: str, work: str, message: str, made: str = "", ref: str = ""
+) -> tuple[Merge, str]:
+    """Merge a commit onto the head of a branch, outside of every work tree. Return that with its commit, which a `ref`
+    holds; there is none if there are conflicts, or it changes nothing. Raises GitFailed.
 
     `made` is the commit of an earlier try. It is used again while the branch is where it was, since git may take it
     after a kill of the hub.
     """
-    ref = f"refs/heads/{branch}"
-    steps = merge_steps(origin, base, work, ref)
-    is_there, parents, *said = origin.beside(format_of(base)).steps(
-        step("for-each-ref", "--format=there", ref),
-        step("rev-parse", f"{made or work}^@", expect=(0, 128)),
-        *(each._replace(expect=ANY_CODE) for each in steps),
-    )
-    if not is_there.line:
-        raise GitFailed(f"there is no branch {branch} any more")
-    merge = merge_of(said)
-    if made and merge.is_change and parents.line.split() == [merge.target, merge.work]:
-        return merge, made
-    return merge, commit(origin, branch, merge, message)
-
-
-def commit(origin: Origin, branch: str, merge: Merge, message: str, ref: str = "") -> str:
-    """Make the commit of a merge into a branch, let a ref hold it, and return it; empty if there are conflicts, or it
-    changes nothing. Raises GitFailed.
-
-    It is as the operator where they allow that, with the signature that they configured. What is merged into an agent's
-    worktree is never theirs.
-    """
+    try:
+        merge = merge_onto(origin, base, work, f"refs/heads/{branch}")
+    except GitFailed as error:
+        if "no commit yet" in str(error):
+            raise GitFailed(f"there is no branch {branch} any more, or it has no commit yet") from None
+        raise
     if merge.state == "rewritten":
         raise GitFailed(
             f"{branch} was rewritten: it does not have the commit any more where the work began, and a merge would "
             "bring back what was removed; rebase the work"
         )
     if merge.conflicts or not merge.is_change:
-        return ""
+        return merge, ""
+    parents = origin.git().run("rev-parse", f"{made}^@", expect=(0, 128)).line.split() if made else []
+    if parents == [merge.target, merge.work]:
+        return merge, made
+    return merge, _commit(origin, merge, message, ref)
+
+
+def _commit(origin: Origin, merge: Merge, message: str, ref: str) -> str:
+    """Make the commit of a merge, let a ref hold it, if one is named, and return it. Raises GitFailed.
+
+    It is as the operator where they allow that, with the signature that they configured. What is merged into an agent's
+    worktree is never theirs.
+    """
     command = ("commit-tree", "-p", merge.target, "-p", merge.work, "-m", message)
     made = step(*command, merge.content)
     if not origin.is_worktree and trees.commits_as_operator():

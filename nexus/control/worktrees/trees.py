@@ -338,9 +338,8 @@ def survey(tree: Tree, unchanged: Sequence[str] = ()) -> Survey:
             git = Git(made, "", tree.borrowed, (made,), apart=format_of(work.head), borrowed=(made, *tree.borrowed))
             since = [] if tree.base in EMPTY.values() else [f"^{tree.base}"]
             return _facts(git, tree, work, merge, since, unchanged)
-        merges = merge_steps(tree.source, tree.base, tree.work_ref, "HEAD")
-        work, said = _fetched(tree, f"Work of {tree.branch}", *merges)
-        merge = merge_of(said)
+        work = _fetched(tree, f"Work of {tree.branch}")
+        merge = merge_onto(tree.source, tree.base, tree.work_ref, "HEAD")
         since = [f"^{merge.target}", f"^{tree.base}"]
         return _facts(tree.source.beside(format_of(tree.base)), tree, work, merge, since, unchanged)
 
@@ -429,9 +428,9 @@ def _mode(path: str) -> int:
     return 0
 
 
-def _fetched(tree: Tree, message: str, *then: Step, moves: bool = False) -> tuple[CommittedWork, list[GitResult]]:
-    """Commit what a worktree holds, fetch that into its origin, and return what the steps `then` say there. `moves`:
-    its own branch and index move to it, too. Raises GitFailed, also for work that has local files in it."""
+def _fetched(tree: Tree, message: str, *, moves: bool = False) -> CommittedWork:
+    """Commit what a worktree holds, and fetch that into its origin. `moves`: its own branch and index move to it, too.
+    Raises GitFailed, also for work that has local files in it."""
     at_head: list[Step] = []
     if moves:
         # Its index follows, also after a kill between the two, unless a git of the agent, at work or killed, left a
@@ -446,7 +445,7 @@ def _fetched(tree: Tree, message: str, *then: Step, moves: bool = False) -> tupl
         tree,
         [*_commit_steps(tree, message), step("update-ref", WORK, -2), *at_head],
         f"+{WORK}:{tree.work_ref}",
-        [step("rev-parse", tree.work_ref), *then, *([found] if named else [])],
+        [step("rev-parse", tree.work_ref), *([found] if named else [])],
         date="" if moves else NO_DATE,
     )
     work = CommittedWork.of(sent)
@@ -457,7 +456,7 @@ def _fetched(tree: Tree, message: str, *then: Step, moves: bool = False) -> tupl
             f"its commit {commit[:12]} has local files ({names_in_words(list(tree.local_files))}), which are no "
             "work; take them out of its commits, and out of what its .gitignore allows"
         )
-    return work, said
+    return work
 
 
 def _exchange(
@@ -524,10 +523,10 @@ class Merge(NamedTuple):
     is_change: bool = True
 
 
-def merge_steps(origin: Origin, base: str, work: str, target: str) -> list[Step]:
-    """Return the steps that merge some work onto a target, outside of every work tree; `merge_of` reads what they say.
-    git runs no driver of a configuration."""
-    return [
+def merge_onto(origin: Origin, base: str, work: str, target: str) -> Merge:
+    """Merge some work that began at `base` onto a target, outside of every work tree; git runs no driver of a
+    configuration. Raises GitFailed."""
+    at, onto, follows, merged, parted, held, own = origin.beside(format_of(base)).steps(
         step("rev-parse", "--verify", "--end-of-options", f"{work}^{{commit}}"),
         step("rev-parse", "--verify", "--end-of-options", f"{target}^{{commit}}"),
         step("merge-base", "--is-ancestor", base, -1, expect=(0, 1)),
@@ -535,22 +534,17 @@ def merge_steps(origin: Origin, base: str, work: str, target: str) -> list[Step]
         step("merge-base", -3, -4, expect=(0, 1)),
         step(*TREE_OF, -4),
         step(*TREE_OF, -6),
-    ]
-
-
-def merge_of(said: Sequence[GitResult]) -> Merge:
-    """Return the merge that `merge_steps` made. Raises GitFailed."""
-    work, target, follows, merged, parted, held, own = said
+    )
     state, conflicts = "rewritten", list[str]()
     if follows.code == 0:
         content, *conflicts = [os.fsdecode(name) for name in merged.output.split(b"\0") if name]
         if not conflicts and merged.code == 0:
-            return Merge("merged", work.line, target.line, target.line, content, is_change=content != held.line)
+            return Merge("merged", at.line, onto.line, onto.line, content, is_change=content != held.line)
         if not conflicts or merged.cut:
             raise GitFailed("git cannot merge it, and names no file in conflict")
         state = "conflict"
     made = content if conflicts else ""
-    return Merge(state, work.line, target.line, parted.line, own.line, sorted(set(conflicts)), made)
+    return Merge(state, at.line, onto.line, parted.line, own.line, sorted(set(conflicts)), made)
 
 
 def _facts(
@@ -775,10 +769,42 @@ def keep(tree: Tree, message: str) -> str:
     """Commit uncommitted changes, move the worktree's branch in its origin to that commit, and return it. Raises
     GitFailed."""
     with at_work(tree):
-        work, said = _fetched(tree, message, *_branch_steps(tree), moves=True)
-        if why := _branch_moved(tree, work.commit, message, said):
-            raise GitFailed(why)
-    return work.commit
+        commit, _, moves, why_not = _committed(tree, message)
+        if why_not:
+            raise GitFailed(why_not)
+        tree.source.git().steps(*moves)
+    return commit
+
+
+def hand_in(tree: Tree, message: str) -> str:
+    """Do what `keep` does, and let a ref hold the commit, although its branch may not move. Return the branch that the
+    origin is on. Raises GitFailed."""
+    with at_work(tree):
+        commit, target, moves, _ = _committed(tree, message)
+        if not target.startswith("refs/heads/"):
+            raise GitFailed(f"{tree.origin} is on no branch; check out the branch to merge into")
+        tree.source.git().steps(step("update-ref", tree.lane_ref, commit), *moves)
+    return target.removeprefix("refs/heads/")
+
+
+def _committed(tree: Tree, message: str) -> tuple[str, str, list[Step], str]:
+    """Commit uncommitted changes. Return the commit, the ref that the worktree's origin is on, the step that moves its
+    branch there to the commit, and why there is none, if so. Raises GitFailed."""
+    commit, ref = _fetched(tree, message, moves=True).commit, f"refs/heads/{tree.branch}"
+    *directories, about, follows, head = tree.source.git().steps(
+        *_directory_steps(tree, tree.work_ref),
+        step("for-each-ref", "--format=%(objectname) %(worktreepath)", ref),
+        step("merge-base", "--is-ancestor", ref, commit, expect=(0, 1, 128)),  # 128: there is no such branch
+        step("symbolic-ref", "--quiet", "HEAD", expect=(0, 1)),
+    )
+    _check_directories(*directories)
+    old, _, place = about.line.partition(" ")
+    if place:
+        return commit, head.line, [], f"{tree.branch} is checked out at {place}"
+    if old and follows.code:
+        why = "has commits there that the worktree does not have; rename or delete that branch first"
+        return commit, head.line, [], f"{tree.branch} {why}"
+    return commit, head.line, [step("update-ref", "-m", message, ref, commit, old or "0" * len(commit))], ""
 
 
 def move(origin: Origin, settings: Mapping[str, str], changed: GitResult, commit: str, branch: str) -> str:
@@ -833,21 +859,6 @@ def _address(origin: Origin, usual: str) -> str:
     return origin.operator.get("user.email", usual) if commits_as_operator() else usual
 
 
-def hand_in(tree: Tree, message: str) -> tuple[str, Merge]:
-    """Commit uncommitted changes, and bring all commits of the worktree's HEAD to its origin. Return the branch that
-    the origin is on, and the merge into that. Raises GitFailed."""
-    with at_work(tree):
-        target = step("symbolic-ref", "--quiet", "HEAD", expect=(0, 1))
-        merges = merge_steps(tree.source, tree.base, tree.work_ref, "HEAD")
-        work, said = _fetched(tree, message, *_branch_steps(tree), target, *merges, moves=True)
-        *branch, into = said[: -len(merges)]
-        if not into.line.startswith("refs/heads/"):
-            raise GitFailed(f"{tree.origin} is on no branch; check out the branch to merge into")
-        # If it cannot move, this ref still has the commits.
-        _branch_moved(tree, work.commit, message, branch, step("update-ref", tree.lane_ref, work.commit))
-        return into.line.removeprefix("refs/heads/"), merge_of(said[-len(merges) :])
-
-
 @contextmanager
 def scratch(origin: Origin, commit: str, name: str, files: LocalFiles) -> Iterator[Tree]:
     """Make a work tree of a commit of the origin, with local files, and remove it at the end. Raises GitFailed."""
@@ -876,32 +887,6 @@ def clear_scratch(name: str) -> None:
     for left in Path(protected_paths.home(), SCRATCH).glob(f"{name}-*"):
         with suppress(OSError):
             foreign_files.remove(str(left))
-
-
-def _branch_steps(tree: Tree) -> list[Step]:
-    """Return the steps in the origin that `_branch_moved` decides by."""
-    ref = f"refs/heads/{tree.branch}"
-    return [
-        *_directory_steps(tree, tree.work_ref),
-        step("for-each-ref", "--format=%(objectname) %(worktreepath)", ref),
-        step("merge-base", "--is-ancestor", ref, tree.work_ref, expect=(0, 1, 128)),  # 128: there is no such branch
-    ]
-
-
-def _branch_moved(tree: Tree, commit: str, message: str, said: Sequence[GitResult], *more: Step) -> str:
-    """Move a worktree's branch in its origin to its work, and do `more` there; return why it was not moved, if so.
-    Raises GitFailed."""
-    *added, about, follows = said
-    _check_directories(*added)
-    old, _, place = about.line.partition(" ")
-    why = f"{tree.branch} is checked out at {place}" if place else ""
-    if old and follows.code and not why:
-        why = f"{tree.branch} has commits there that the worktree does not have; rename or delete that branch first"
-    moved = ("update-ref", "-m", message, f"refs/heads/{tree.branch}", commit, old or "0" * len(commit))
-    if steps := [*more, *([] if why else [step(*moved)])]:
-        with alone(tree.source.common):
-            tree.source.git().steps(*steps)
-    return why
 
 
 def _directory_steps(tree: Tree, ref: str) -> list[Step]:
