@@ -31,7 +31,7 @@ from coordination.models import Event, RetentionPass
 from coordination.services import agent_limits, agents
 from coordination.services import settings as stored
 from coordination.toolset import run
-from nexus.control.runners import git, sandbox
+from nexus.control.runners import sandbox
 from nexus.control.runners.git import Git, Prepared
 from nexus.core import foreign_files, waiting
 from nexus.core.database.store import store
@@ -266,10 +266,8 @@ def unwatched_templates(django_test_environment: None) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def tried_programs(django_test_environment: None) -> None:
-    """A process tries the sandbox of its machine, and asks git for its version, once: here, and not in the midst of a
-    test that needs them."""
+    """A process tries the sandbox of its machine once: here, and not in the midst of a test that needs it."""
     sandbox.state()
-    git.check_version()
 
 
 @pytest.fixture(autouse=True)

@@ -19,11 +19,9 @@ from django.db.models import Exists, OuterRef, QuerySet
 
 from nexus.control.agents import questions, transcript
 from nexus.control.agents.wake_kinds import MAIL
-from nexus.control.config import ControlSettings
 from nexus.control.models import Entry, PoolAgent, PoolWorktree, Question, Turn, Wake, WorktreeState
 from nexus.control.runners import contexts
 from nexus.control.runners.base import LOGS
-from nexus.control.runners.git import GitFailed, check_version
 from nexus.control.runners.processes import HOMES
 from nexus.control.runners.repositories import remove_placeholders
 from nexus.control.runners_file import remarks
@@ -78,18 +76,6 @@ def _check_runners(examination: Any) -> Iterator[Finding]:
     """Check that the runners file can be read."""
     if wrong := remarks():
         yield Finding(wrong, "Correct the file; then `nexus runners` shows its runners.")
-
-
-def _check_git(examination: Any) -> Iterator[Finding]:
-    """Check that the machine has a git that can make worktrees."""
-    try:
-        check_version()
-    except GitFailed as error:
-        yield Finding(
-            f"Agents get no worktrees: {error}.",
-            "Install a newer git; the pool needs it for agents that work in a git repository.",
-            note=not ControlSettings.current().control,
-        )
 
 
 def _check_worktrees(examination: Any) -> Iterator[Finding]:
@@ -221,7 +207,6 @@ CHECKS = (
     DoctorCheck("pool ceilings", _ceilings),
     DoctorCheck("pool turns", _waiting_for_nobody),
     DoctorCheck("runners", _check_runners),
-    DoctorCheck("git", _check_git),
     DoctorCheck("worktrees", _check_worktrees),
     DoctorCheck("pool leftovers", _check_leftovers),
 )

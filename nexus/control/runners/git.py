@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import marshal
 import os
-import re
 import shutil
 import stat
 import sys
@@ -31,7 +30,6 @@ from nexus.core import foreign_files, outward, processes
 SECONDS = 30  # time limit of one call
 SIGNING_SECONDS = 30  # of a commit by the operator, who may have to unlock the key or to touch it
 INDEX_BYTES = 50_000  # of an index, for each of which it gets a second more: some 500 files
-OLDEST = (2, 38)  # version whose merge-tree writes a tree; what else is used here came with 2.32 at the latest
 ANY_CODE = tuple(range(256))  # for a step whose exit code is its answer, or does not matter
 KEPT_SECONDS = 10  # the operator's own settings are used again for so long, unless their files changed
 LARGEST = 1_000_000  # bytes of its answer that are read
@@ -56,6 +54,8 @@ NEUTRAL = {
 SENTENCES = {  # by what git says, for what it does not say plainly
     "fatal: Out of memory": "git needs too much memory to read it; remove what is large",
     "fatal: Needed a single revision": "the repository has no commit yet",
+    # Its older merge-tree writes no tree; what else is used here came with 2.32 at the latest.
+    "usage: git merge-tree": "this machine's git is too old: worktrees of agents need git 2.38 or newer",
     "No space left on device": "the disk is full",
     "Read-only file system": "it is on a disk that cannot be written to",
     **dict.fromkeys(
@@ -79,7 +79,6 @@ LOGIN_FILES = (
 UNREAD_CONFIG = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM")  # variables that keep git from reading the operator's
 PERSON = {"NAME": "Nexus", "EMAIL": "nexus@localhost"}
 SIGNING = ("user.", "author.", "committer.", "gpg.", "commit.gpgsign")  # settings of who commits, and how they sign
-VERSION = re.compile(r"git version (\d+)\.(\d+)")
 LINK_BYTES = 4_096  # of a file that says where a git directory is
 
 
@@ -153,6 +152,7 @@ def step(
 
 
 SETTINGS = step("config", "--list", "-z", expect=(0, 1))
+HEAD = step("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}")
 
 
 class Prepared(NamedTuple):
@@ -286,22 +286,6 @@ class Git:
             )
         except RunnerFailed as failed:
             raise GitFailed(str(failed)) from None
-
-
-def check_version() -> None:
-    """Check that worktrees can be merged with this machine's git. Raises GitFailed."""
-    program = shutil.which("git") or "git"
-    found = foreign_files.status(program)
-    said = _version(program, 0 if found is None else found.st_mtime_ns)
-    number = VERSION.match(said)
-    if number and tuple(map(int, number.groups())) < OLDEST:
-        raise GitFailed(f"{said} is too old: worktrees of agents need git {'.'.join(map(str, OLDEST))} or newer")
-
-
-@lru_cache(maxsize=4)
-def _version(program: str, _changed: int) -> str:
-    asked = Prepared((program, "version"), processes.NEUTRAL, processes.environment(LC_ALL="C"), sandboxed=False)
-    return _call(asked, b"", LARGEST, SECONDS, ()).output.decode(errors="replace").strip()
 
 
 def format_of(commit: str) -> str:
@@ -443,7 +427,7 @@ class Origin:
 
     def head(self) -> str:
         """Return the commit of its work tree. Raises GitFailed."""
-        return self.git().line("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}")
+        return self.git().steps(HEAD)[0].line
 
     @property
     def operator(self) -> dict[str, str]:

@@ -32,6 +32,7 @@ from nexus.control.permissions import protected_paths
 from nexus.control.permissions.rules import Permissions
 from nexus.control.runners.git import (
     ANY_CODE,
+    HEAD,
     NEUTRAL,
     PERSON,
     Git,
@@ -41,7 +42,6 @@ from nexus.control.runners.git import (
     Origin,
     Step,
     TookTooLong,
-    check_version,
     format_of,
     operators_settings,
     origin_of,
@@ -231,9 +231,8 @@ def names_in_words(names: Sequence[str]) -> str:
 def make(origin: Origin, path: str, wanted: str, files: LocalFiles = NO_FILES) -> Tree:
     """Create a branch at the origin's commit, and a clone with it and these local files at `path`. Raises GitFailed and
     leaves nothing behind then."""
-    check_version()
     try:
-        base = origin.head()
+        base, _ = origin.git().steps(HEAD, step(*MERGE, -1, -1))  # git can merge what is made of it
     except GitFailed as error:
         if "no commit yet" in str(error):
             raise NothingToClone(str(error)) from None
@@ -242,11 +241,11 @@ def make(origin: Origin, path: str, wanted: str, files: LocalFiles = NO_FILES) -
         Path(path).mkdir(mode=0o700)  # first: what is there already is never removed
     except OSError as error:
         raise GitFailed(str(error)) from None
-    tree = Tree(path, os.path.join(path, ".git"), "", base, origin.top, origin.git_dir, origin.objects)
+    tree = Tree(path, os.path.join(path, ".git"), "", base.line, origin.top, origin.git_dir, origin.objects)
     try:
         with alone(origin.common):
             tree = replace(tree, branch=_new_branch(tree, wanted))
-        return _create(tree, base, files)
+        return _create(tree, tree.base, files)
     except (GitFailed, OSError) as error:
         remove(tree) if tree.branch else Path(path).rmdir()
         raise GitFailed(str(error)) from None
@@ -363,7 +362,7 @@ def _commit_steps(tree: Tree, message: str) -> list[Step]:
     at = ("--work-tree", tree.path)
     listed = (*at, "ls-files", "-z", "--others", "--modified", "--exclude-standard")
     return [
-        step("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}"),
+        HEAD,
         step("update-ref", "HEAD", -1, apart=True),
         step(*listed, largest=RECORDS_BYTES, most_bytes=MOST_BYTES, apart=True),
         step(*at, "add", "--all", "--", ".", apart=True),
