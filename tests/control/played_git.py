@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +32,7 @@ class PlayedGit:
             shutil.copytree(origin.top, copy, ignore=shutil.ignore_patterns(".git", "part"))
         return Tree(path, f"{path}/.git", f"nexus/{wanted}", "0" * 40, origin.top, origin.git_dir, origin.objects)
 
-    def survey(self, tree: Tree, unchanged: Sequence[str] = ()) -> Survey:
+    def survey(self, tree: Tree) -> Survey:
         before, after = _lines(self.bases / Path(tree.path).name), _lines(Path(tree.path))
         shown: list[str] = []
         files: list[ChangedFile] = []

@@ -276,6 +276,26 @@ def test_it_checks_the_worktree_of_the_agent_that_did_the_work(call: Call, root:
     assert status(handoff) == "CLAIMED"
 
 
+def test_what_is_unchanged_among_more_files_than_git_lists_is_for_a_person(
+    root: Path, submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"agent_id": "smith", "cwd": str(root), "worktree": True}
+    assert dispatch.run(CONTROL, OPERATOR, "pool_create_agent", asked)["ok"]
+    for name in ("a", "b"):
+        (Path(PoolWorktree.objects.get().path) / name).write_text("new\n")
+    handoff = submit("unchanged:src", agent="smith")
+    with monkeypatch.context() as patched:
+        patched.setattr(trees, "RECORDS_BYTES", 150)
+
+        work_once(VERIFICATION)
+
+    run = last_run(handoff)
+    assert run["state"] == "waiting" and "more files than git lists" in run["why"]
+    CheckRun.objects.update(due_at=now())
+    work_once(VERIFICATION)
+    assert [each["passed"] for each in last_run(handoff)["receipts"]] == [True]
+
+
 def test_it_checks_what_the_branch_will_have(root: Path, submit: Submit) -> None:
     review(root, 'tests = "cat src/main.py notes.txt; git status --short; git log --format=%s -2; echo x > notes.txt"')
     asked = {"agent_id": "smith", "cwd": str(root), "worktree": True}

@@ -521,5 +521,5 @@ def _unread() -> WorktreeQuerySet:
     return PoolWorktree.objects.at_rest().filter(Q(looked_at=None) & Exists(ended) | Exists(later))
 
 
-NOTHING = Survey("", "", False, "", "", 0, [], [], [], [], "", [], False, "", False)
+NOTHING = Survey("", "", False, "", "", 0, [], [], [], "", [], False, "", False)
 LOOK = ReviewScan()

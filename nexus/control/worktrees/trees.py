@@ -197,7 +197,6 @@ class Survey:
     content: str  # git's id of the tree that is shown: of the target with the work, or of the work alone
     commits: int  # that the target does not have
     conflicts: list[str]  # files
-    touched: list[str]  # of the paths that were asked for
     subjects: list[str]  # of the latest commits
     naming: list[tuple[str, str]]  # commits of its own whose text may name a message, with that text
     stat: str  # as git words it: files, insertions, deletions
@@ -327,20 +326,20 @@ def in_place(directory: str, since: datetime) -> Tree:
     return Tree(origin.top, origin.git_dir, "", base, origin.top, origin.git_dir, origin.objects)
 
 
-def survey(tree: Tree, unchanged: Sequence[str] = ()) -> Survey:
-    """Return what the merge of a worktree changes, or what changed in a project's directory since its base, and which
-    of the paths `unchanged` are among that. Raises GitFailed."""
+def survey(tree: Tree) -> Survey:
+    """Return what the merge of a worktree changes, or what changed in a project's directory since its base. Raises
+    GitFailed."""
     with at_work(tree), TemporaryDirectory(prefix="nexus-git-", ignore_cleanup_errors=True) as made:
         if tree.origin == tree.path:
             work = CommittedWork.of(_apart(tree, made).steps(*_commit_steps(tree, "Facts")))
             merge = Merge("merged", work.commit, "", tree.base, work.content)
             git = Git(made, "", tree.borrowed, (made,), apart=format_of(work.head), borrowed=(made, *tree.borrowed))
             since = [] if tree.base in EMPTY.values() else [f"^{tree.base}"]
-            return _facts(git, tree, work, merge, since, unchanged)
+            return _facts(git, tree, work, merge, since)
         work = _fetched(tree, f"Work of {tree.branch}")
         merge = merge_onto(tree.source, tree.base, tree.work_ref, "HEAD")
         since = [f"^{merge.target}", f"^{tree.base}"]
-        return _facts(tree.source.beside(format_of(tree.base)), tree, work, merge, since, unchanged)
+        return _facts(tree.source.beside(format_of(tree.base)), tree, work, merge, since)
 
 
 class CommittedWork(NamedTuple):
@@ -546,14 +545,7 @@ def merge_onto(origin: Origin, base: str, work: str, target: str) -> Merge:
     return Merge(state, at.line, onto.line, parted.line, own.line, sorted(set(conflicts)), made)
 
 
-def _facts(
-    git: Git,
-    tree: Tree,
-    work: CommittedWork,
-    merge: Merge,
-    since: Sequence[str],
-    unchanged: Sequence[str],
-) -> Survey:
+def _facts(git: Git, tree: Tree, work: CommittedWork, merge: Merge, since: Sequence[str]) -> Survey:
     """Describe a change. Raises GitFailed.
 
     git reads the objects alone: a repository of ours has no configuration and no attributes of others, and a tree
@@ -572,9 +564,8 @@ def _facts(
         apart(*DIFF, "--shortstat", *between),
         apart(*DIFF, "--raw", "--numstat", "-z", *between, largest=RECORDS_BYTES),
         apart(*DIFF, *between, largest=DIFF_BYTES),
-        *(apart(*DIFF, "--quiet", *between, "--", f":(top,literal){path}", expect=(0, 1)) for path in unchanged),
     )
-    count, subjects, naming, stat, raw, diff, *touched = said
+    count, subjects, naming, stat, raw, diff = said
     cut = raw.cut or diff.cut
     try:
         text, files = unified_diff.within_bounds(
@@ -590,7 +581,6 @@ def _facts(
         merge.content,
         int(count.line),
         [printable(name) for name in merge.conflicts],
-        [path for path, one in zip(unchanged, touched, strict=True) if one.code],
         [printable(each) for each in subjects.names],
         [(each[0], printable(each[2])) for each in (about.partition(" ") for about in naming.names)],
         stat.line,
@@ -869,16 +859,6 @@ def scratch(origin: Origin, commit: str, name: str, files: LocalFiles) -> Iterat
     finally:
         with suppress(OSError):
             foreign_files.remove(path)
-
-
-@contextmanager
-def outcome(tree: Tree, seen: Survey, name: str, files: LocalFiles) -> Iterator[Tree]:
-    """Make a work tree of what the target of a worktree would be, as a survey found it, with local files, and remove it
-    at the end. Raises GitFailed."""
-    command = ("commit-tree", "-p", seen.base, "-p", seen.work, "-m", f"Merge {tree.branch}", seen.content)
-    commit = tree.source.git().line(*command)
-    with scratch(tree.source, commit, name, files) as made:
-        yield made
 
 
 def clear_scratch(name: str) -> None:

@@ -12,7 +12,7 @@ import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
 from handoffs import check_runs, checks
@@ -198,8 +198,9 @@ def _tested(
             why = f"{seen.why_not}; that branch is at {tree.source.head()}"
             criteria = [*(f"check:{each}" for each in commands), *(f"file:{path}" for path in files)]
             return [_result(criterion, False, why=why) for criterion in criteria]
-        wanted = worktrees.local_files_of(tree.origin)
-        with trees.outcome(tree, seen, f"{name}-{run.epoch}", wanted) as merged:
+        wanted, merge = worktrees.local_files_of(tree.origin), ("commit-tree", "-p", seen.base, "-p", seen.work)
+        commit = tree.source.git().line(*merge, "-m", f"Merge {tree.branch}", seen.content)
+        with trees.scratch(tree.source, commit, f"{name}-{run.epoch}", wanted) as merged:
             place = CheckLocation.of(merged, os.path.relpath(location.directory, tree.path))
             return _results(run, place, commands, files)
     except GitFailed as error:
@@ -336,9 +337,7 @@ def _facts(
             tree = worktrees.own(location.row)
         else:
             tree = trees.in_place(location.directory, run.work.since)
-        prefix = os.path.relpath(location.directory, tree.path)
-        asked = {os.path.normpath(os.path.join(prefix, path)): path for path in criteria.unchanged}
-        seen = trees.survey(tree, list(asked))
+        seen = trees.survey(tree)
     except GitFailed as error:
         if criteria.unchanged or location.row is not None or isinstance(error, trees.Busy):
             raise NotNow(f"git cannot say what changed: {error}") from None
@@ -348,7 +347,12 @@ def _facts(
     else:
         whose = f"in {tree.path}, where anybody may commit"
         receipts.record_commits(str(run.work.doer), receipts.named_in(seen.naming), whose)
+    if criteria.unchanged and seen.more:
+        raise NotNow("it changes more files than git lists, so nobody knows what is unchanged")
+    prefix = os.path.relpath(location.directory, tree.path)
     paths = [os.path.relpath(file["path"], prefix) for file in seen.files]
+    touched = {str(at) for file in seen.files for at in (PurePath(file["path"]), *PurePath(file["path"]).parents)}
+    changed = {path for path in criteria.unchanged if os.path.normpath(os.path.join(prefix, path)) in touched}
     untouched, unreserved = compare_reserved(run.work, paths)
     of_setup = setup_record.untouched(CoreSettings.current().home, Path(location.directory))
     unreserved = [path for path in unreserved if os.path.join(location.directory, path) not in of_setup]
@@ -368,7 +372,7 @@ def _facts(
         "untouched": untouched[:MOST_FILES],
         "unreserved": unreserved[:MOST_FILES],
     }
-    return facts, {asked[path] for path in seen.touched if path in asked}, seen
+    return facts, changed, seen
 
 
 def _renew(run: AbstractCheckRun) -> None:
