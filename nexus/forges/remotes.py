@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from nexus.control.runners import git, sandbox
-from nexus.control.runners.git import ANY_CODE, NEUTRAL, PROTOCOLS, Git, GitFailed, step
+from nexus.control.runners.git import ANY_CODE, NEUTRAL, PROTOCOLS, Git, GitFailed, Step
 from nexus.control.runners_file import is_remote
 from nexus.control.worktrees import trees
 from nexus.forges.protocol import ForgeError, NotThere, Watched
@@ -73,11 +73,11 @@ def _compared(origin: git.Origin, remote: str, ref: str, format: str, heads: Seq
     known = set(origin.git().line(*listed).split())
     new = "refs/watched"
     said = _git(origin, remote, format).steps(
-        *(step("update-ref", f"refs/known/{each}", each) for each in known),
-        step("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", remote, f"+{ref}:{new}"),
-        step("rev-parse", f"{new}^{{commit}}", f"{new}^{{tree}}"),
-        *(step("merge-base", "--is-ancestor", head, new, expect=ANY_CODE) for head in heads),
-        *(step(*MERGE, new, head, expect=ANY_CODE) for head in heads),
+        *(Step("update-ref", f"refs/known/{each}", each) for each in known),
+        Step("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", remote, f"+{ref}:{new}"),
+        Step("rev-parse", f"{new}^{{commit}}", f"{new}^{{tree}}"),
+        *(Step("merge-base", "--is-ancestor", head, new, expect=ANY_CODE) for head in heads),
+        *(Step(*MERGE, new, head, expect=ANY_CODE) for head in heads),
     )[len(known) + 1 :]
     commit, content = said[0].line.split()
     is_in = dict(zip(heads, said[1:], strict=False))

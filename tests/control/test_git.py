@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nexus.control.runners.git import Git, GitFailed, step
+from nexus.control.runners.git import Git, GitFailed, Step
 
 pytestmark = pytest.mark.usefixtures("runs_git", "git_alone")
 
@@ -22,10 +22,10 @@ def git(tmp_path: Path) -> Git:
 def test_input_and_output_are_larger_than_a_pipe_and_bounded(git: Git) -> None:
     large = os.urandom(1_000_000)
     written, whole, cut, copied = git.steps(
-        step("hash-object", "-w", "--stdin", input=large),
-        step("cat-file", "blob", -1, largest=len(large)),
-        step("cat-file", "blob", 0, largest=1_000),
-        step("hash-object", "--stdin", input=-2),
+        Step("hash-object", "-w", "--stdin", input=large),
+        Step("cat-file", "blob", -1, largest=len(large)),
+        Step("cat-file", "blob", 0, largest=1_000),
+        Step("hash-object", "--stdin", input=-2),
     )
     assert (whole.output, whole.cut) == (large, False)
     assert (cut.output, cut.cut) == (large[:1_000], True)
@@ -33,16 +33,16 @@ def test_input_and_output_are_larger_than_a_pipe_and_bounded(git: Git) -> None:
 
 
 def test_input_that_nobody_reads_holds_up_nothing(git: Git) -> None:
-    unread = step("rev-parse", "--git-dir", input=bytes(1_000_000))
+    unread = Step("rev-parse", "--git-dir", input=bytes(1_000_000))
     assert [said.code for said in git.steps(unread, unread)] == [0, 0]
 
 
 def test_nothing_is_called_after_one_that_fails(git: Git) -> None:
-    blob = git.steps(step("hash-object", "-w", "--stdin", input=b"x"))[0].line
+    blob = git.steps(Step("hash-object", "-w", "--stdin", input=b"x"))[0].line
     with pytest.raises(GitFailed, match="no commit yet"):
-        git.steps(step("rev-parse", "--verify", "nothing"), step("update-ref", "refs/tags/late", blob))
+        git.steps(Step("rev-parse", "--verify", "nothing"), Step("update-ref", "refs/tags/late", blob))
     assert git.run("for-each-ref").output == b""
     none, _ = git.steps(
-        step("rev-parse", "--verify", "nothing", expect=(128,)), step("update-ref", "refs/tags/made", blob)
+        Step("rev-parse", "--verify", "nothing", expect=(128,)), Step("update-ref", "refs/tags/made", blob)
     )
     assert none.code == 128 and git.run("for-each-ref").line.endswith("refs/tags/made")

@@ -120,7 +120,7 @@ def printable(name: str) -> str:
     return os.fsencode(name).decode(errors="replace")
 
 
-class Step(NamedTuple):
+class Step:
     """One git command of several in the same sandbox.
 
     An argument that is a number stands for the line that a step before said, -1 for the last one; a number as input
@@ -129,30 +129,22 @@ class Step(NamedTuple):
     output.
     """
 
-    arguments: Sequence[str | int]
-    expect: tuple[int, ...]
-    largest: int
-    input: bytes | int
-    most_bytes: int | None
-    apart: bool
-    pipe: tuple[int, int] | None
+    def __init__(
+        self,
+        *arguments: str | int,
+        expect: tuple[int, ...] = (0,),
+        largest: int = LARGEST,
+        input: bytes | int = b"",
+        most_bytes: int | None = None,
+        apart: bool = False,
+        pipe: tuple[int, int] | None = None,
+    ) -> None:
+        self.expect, self.largest = expect, largest
+        self.sent = (arguments, expect, largest, input, most_bytes, apart, pipe)  # as `git_steps` reads it
 
 
-def step(
-    *arguments: str | int,
-    expect: tuple[int, ...] = (0,),
-    largest: int = LARGEST,
-    input: bytes | int = b"",
-    most_bytes: int | None = None,
-    apart: bool = False,
-    pipe: tuple[int, int] | None = None,
-) -> Step:
-    """Return a git command of several in the same sandbox."""
-    return Step(arguments, expect, largest, input, most_bytes, apart, pipe)
-
-
-SETTINGS = step("config", "--list", "-z", expect=(0, 1))
-HEAD = step("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}")
+SETTINGS = Step("config", "--list", "-z", expect=(0, 1))
+HEAD = Step("rev-parse", "--verify", "--end-of-options", "HEAD^{commit}")
 
 
 class Prepared(NamedTuple):
@@ -197,12 +189,12 @@ class Git:
 
     def run(self, *arguments: str, expect: tuple[int, ...] = (0,), largest: int = LARGEST) -> GitResult:
         """Call git. Raises GitFailed for an unexpected exit code, and after `seconds`."""
-        return self.steps(step(*arguments, expect=expect, largest=largest))[0]
+        return self.steps(Step(*arguments, expect=expect, largest=largest))[0]
 
     def steps(self, *steps: Step, fds: Sequence[int] = ()) -> list[GitResult]:
         """Call git with each of these in turn, in one sandbox, with these descriptors open. Raises GitFailed for an
         unexpected exit code, after which nothing more is called, and after `seconds`."""
-        todo = marshal.dumps([tuple(each._replace(apart=each.apart or not self.git_dir)) for each in steps])
+        todo = marshal.dumps([each.sent for each in steps])
         at = ("--work-tree", self.work_tree, "--git-dir", self.git_dir) if self.git_dir else ()
         program = (sys.executable, "-I", "-S", git_steps.__file__, self.apart, *at)
         largest = sum(each.largest + git_steps.HEAD for each in steps)

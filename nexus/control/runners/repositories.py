@@ -22,7 +22,7 @@ from nexus.control.permissions import protected_paths, rules
 from nexus.control.permissions.rules import Permissions, within
 from nexus.control.runners import sandbox
 from nexus.control.runners.base import RunnerFailed
-from nexus.control.runners.git import ANY_CODE, Git, GitFailed, NoRepository, Origin, Step, origin_of, step
+from nexus.control.runners.git import ANY_CODE, Git, GitFailed, NoRepository, Origin, Step, origin_of
 from nexus.core.processes import NEUTRAL, environment, run
 
 LOOK_SECONDS = 30  # time limit of a search below an agent's write paths
@@ -200,8 +200,8 @@ def _configured(root: str, nested: Iterable[str], found: Fixed) -> None:
     steps = list[Step]()
     for directory in origins:  # the last --git-dir counts
         at, codes = ("--git-dir", directory), (0,) if directory == needed else ANY_CODE
-        steps += [step(*at, "config", "--list", "-z", expect=codes, largest=CONFIG_BYTES)]
-        steps += [step(*at, "ls-files", "--stage", "-z", expect=ANY_CODE, largest=INDEX_BYTES)]
+        steps += [Step(*at, "config", "--list", "-z", expect=codes, largest=CONFIG_BYTES)]
+        steps += [Step(*at, "ls-files", "--stage", "-z", expect=ANY_CODE, largest=INDEX_BYTES)]
     try:
         said = git.steps(*steps)
     except GitFailed as failed:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from handoffs.checks import LocalFiles
 from nexus.control.permissions import protected_paths
-from nexus.control.runners.git import Git, step
+from nexus.control.runners.git import Git, Step
 from nexus.core import foreign_files
 from nexus.core.foreign_files import Bounds, is_dot_git
 
@@ -48,7 +48,7 @@ def bring(files: LocalFiles, git: Git) -> tuple[dict[str, str], str]:
     before = (foreign_files.beginning(str(exclude), foreign_files.LARGEST) or b"") + b"\n"
     exclude.write_bytes(before + _patterns(files.paths))
     # 1: git tracks it, or a .gitignore brings it back. 128: it lies beyond a link, or in a submodule.
-    said = git.steps(*(step("check-ignore", "--quiet", "--", f"./{path}", expect=(0, 1, 128)) for path in files.paths))
+    said = git.steps(*(Step("check-ignore", "--quiet", "--", f"./{path}", expect=(0, 1, 128)) for path in files.paths))
     ignored = {path for path, each in zip(files.paths, said, strict=True) if each.code == 0}
     until, brought, left_out = time.monotonic() + SECONDS, dict[str, str](), dict[str, str]()
     for path in files.paths:

@@ -9,7 +9,7 @@ import re
 
 from typing_extensions import TypedDict
 
-from nexus.control.runners.git import SETTINGS, GitFailed, Origin, format_of, printable, step
+from nexus.control.runners.git import SETTINGS, GitFailed, Origin, Step, format_of, printable
 from nexus.control.worktrees import trees
 from nexus.control.worktrees.trees import DIFF, RECORDS_BYTES, Merge, alone, merge_onto
 
@@ -67,21 +67,21 @@ def _commit(origin: Origin, merge: Merge, message: str, ref: str) -> str:
     worktree is never theirs.
     """
     command = ("commit-tree", "-p", merge.target, "-p", merge.work, "-m", message)
-    made = step(*command, merge.content)
+    made = Step(*command, merge.content)
     if not origin.is_worktree and trees.commits_as_operator():
         try:
             git = origin.as_operator(format_of(merge.target))
             signs = git.line("config", "--type=bool", "--default=false", "commit.gpgSign") == "true"
-            signed = step(*command, *(["-S"] if signs else []), merge.content)
-            text = git.steps(signed, step("cat-file", "commit", -1))[1].output
+            signed = Step(*command, *(["-S"] if signs else []), merge.content)
+            text = git.steps(signed, Step("cat-file", "commit", -1))[1].output
         except GitFailed as error:
             said = " ".join(str(error).split())
             raise GitFailed(
                 f"git cannot commit the merge as you ({said}); correct your own git configuration, or unlock your key "
                 "(`ssh-add`, or sign something in a terminal), and try again; or set `pool_commit_as` to nexus"
             ) from None
-        made = step("hash-object", "-t", "commit", "-w", "--stdin", input=text)
-    return origin.git().steps(made, *([step("update-ref", ref, -1)] if ref else []))[0].line
+        made = Step("hash-object", "-t", "commit", "-w", "--stdin", input=text)
+    return origin.git().steps(made, *([Step("update-ref", ref, -1)] if ref else []))[0].line
 
 
 def is_as_approved(origin: Origin, approved: str, commit: str) -> bool:
@@ -93,8 +93,8 @@ def is_as_approved(origin: Origin, approved: str, commit: str) -> bool:
     if commit == approved:
         return True
     trees_of, ours, theirs = origin.beside(format_of(commit)).steps(
-        step("rev-parse", f"{commit}^{{tree}}", f"{approved}^{{tree}}"),
-        *(step(*DIFF, "--text", f"{merge}^1", merge, largest=CHANGE_BYTES, apart=True) for merge in (approved, commit)),
+        Step("rev-parse", f"{commit}^{{tree}}", f"{approved}^{{tree}}"),
+        *(Step(*DIFF, "--text", f"{merge}^1", merge, largest=CHANGE_BYTES, apart=True) for merge in (approved, commit)),
     )
     if len(set(trees_of.line.split())) == 1:
         return True
@@ -106,8 +106,8 @@ def conflicts_of(origin: Origin, merge: Merge) -> list[MergeConflict]:
     log = ("log", "--max-count", str(THEIRS), "--no-show-signature", "--format=%h %an: %s")
     shown = merge.conflicts[:FILES]
     said = origin.git().steps(
-        *(step("cat-file", "blob", f"{merge.made}:{name}", expect=(0, 128), largest=FILE_BYTES) for name in shown),
-        *(step(*log, f"{merge.work}..{merge.target}", "--", f":(top,literal){name}") for name in shown),
+        *(Step("cat-file", "blob", f"{merge.made}:{name}", expect=(0, 128), largest=FILE_BYTES) for name in shown),
+        *(Step(*log, f"{merge.work}..{merge.target}", "--", f":(top,literal){name}") for name in shown),
     )
     found = [MergeConflict(file=printable(name), hunk="", theirs=[]) for name in merge.conflicts]
     for each, content, theirs in zip(found, said[: len(shown)], said[len(shown) :], strict=False):
@@ -134,11 +134,11 @@ def fast_forward(origin: Origin, branch: str, onto: str, commit: str) -> None:
     git refuses if that would overwrite uncommitted changes there. Raises BranchMoved and GitFailed before any change.
     """
     git, ref = origin.git(), f"refs/heads/{branch}"
-    where = step("for-each-ref", "--format=%(objectname) %(worktreepath)", ref)
-    head = step("symbolic-ref", "--quiet", "HEAD", expect=(0, 1))
+    where = Step("for-each-ref", "--format=%(objectname) %(worktreepath)", ref)
+    head = Step("symbolic-ref", "--quiet", "HEAD", expect=(0, 1))
     written = ("diff-tree", "-r", "-z", "--no-renames", "--diff-filter=d", onto, commit)
     with alone(origin.common):
-        said = git.steps(where, head, SETTINGS, step(*written, largest=RECORDS_BYTES))
+        said = git.steps(where, head, SETTINGS, Step(*written, largest=RECORDS_BYTES))
         about, at_head, configured, changed = said
         at, _, elsewhere = about.line.partition(" ")
         if at != onto:

@@ -47,7 +47,6 @@ from nexus.control.runners.git import (
     origin_of,
     printable,
     quoted,
-    step,
 )
 from nexus.control.runners.programs import lfs_pointer
 from nexus.control.worktrees import local_files
@@ -231,7 +230,7 @@ def make(origin: Origin, path: str, wanted: str, files: LocalFiles = NO_FILES) -
     """Create a branch at the origin's commit, and a clone with it and these local files at `path`. Raises GitFailed and
     leaves nothing behind then."""
     try:
-        base, _ = origin.git().steps(HEAD, step(*MERGE, -1, -1))  # git can merge what is made of it
+        base, _ = origin.git().steps(HEAD, Step(*MERGE, -1, -1))  # git can merge what is made of it
     except GitFailed as error:
         if "no commit yet" in str(error):
             raise NothingToClone(str(error)) from None
@@ -259,7 +258,7 @@ def _new_branch(tree: Tree, wanted: str) -> str:
         branch = f"nexus/{wanted}" + (f"-{number}" if number > 1 else "")
         if not git.line("for-each-ref", "--count=1", f"refs/heads/{branch}"):  # or below it
             created = (f"create {ref} {tree.base}\n" for ref in (f"refs/heads/{branch}", tree.base_ref))
-            git.steps(step("update-ref", "--stdin", input="".join(created).encode()))
+            git.steps(Step("update-ref", "--stdin", input="".join(created).encode()))
             return branch
     raise GitFailed(f"no branch nexus/{wanted} can be made")
 
@@ -289,10 +288,10 @@ def _create(tree: Tree, commit: str, files: LocalFiles) -> Tree:
             path.write_bytes(content)
     options = ("--quiet", "--template=", f"--initial-branch={tree.branch}", f"--object-format={format_of(commit)}")
     git.steps(
-        step("init", *options),
-        *(step("config", name, value) for name, value in taken_over.items() if not value.startswith("-")),
-        step("update-ref", f"refs/heads/{tree.branch}", commit),
-        step("reset", "--quiet", "--hard"),
+        Step("init", *options),
+        *(Step("config", name, value) for name, value in taken_over.items() if not value.startswith("-")),
+        Step("update-ref", f"refs/heads/{tree.branch}", commit),
+        Step("reset", "--quiet", "--hard"),
     )
     brought, lacks = local_files.bring(files, git)
     return replace(tree, local_files=brought, lacks=lacks)
@@ -362,12 +361,12 @@ def _commit_steps(tree: Tree, message: str) -> list[Step]:
     listed = (*at, "ls-files", "-z", "--others", "--modified", "--exclude-standard")
     return [
         HEAD,
-        step("update-ref", "HEAD", -1, apart=True),
-        step(*listed, largest=RECORDS_BYTES, most_bytes=MOST_BYTES, apart=True),
-        step(*at, "add", "--all", "--", ".", apart=True),
-        step(*at, "commit", "--quiet", "--no-verify", "-m", message, expect=(0, 1), apart=True),  # 1: nothing is new
-        step("rev-parse", "--verify", "HEAD", apart=True),
-        step("rev-parse", "--verify", "HEAD^{tree}", apart=True),
+        Step("update-ref", "HEAD", -1, apart=True),
+        Step(*listed, largest=RECORDS_BYTES, most_bytes=MOST_BYTES, apart=True),
+        Step(*at, "add", "--all", "--", ".", apart=True),
+        Step(*at, "commit", "--quiet", "--no-verify", "-m", message, expect=(0, 1), apart=True),  # 1: nothing is new
+        Step("rev-parse", "--verify", "HEAD", apart=True),
+        Step("rev-parse", "--verify", "HEAD^{tree}", apart=True),
     ]
 
 
@@ -434,16 +433,16 @@ def _fetched(tree: Tree, message: str, *, moves: bool = False) -> CommittedWork:
         # Its index follows, also after a kill between the two, unless a git of the agent, at work or killed, left a
         # lock: then it shows old changes.
         at_head = [
-            step("update-ref", "-m", message, "HEAD", -3, -8),
-            step("read-tree", "--reset", -4, expect=ANY_CODE),
+            Step("update-ref", "-m", message, "HEAD", -3, -8),
+            Step("read-tree", "--reset", -4, expect=ANY_CODE),
         ]
     named = [f":(top,literal){path}" for path in tree.local_files]
-    found = step("rev-list", "--max-count=1", tree.work_ref, f"^{tree.base}", "^HEAD", "--", *named)
+    found = Step("rev-list", "--max-count=1", tree.work_ref, f"^{tree.base}", "^HEAD", "--", *named)
     sent, [fetched, *said] = _exchange(
         tree,
-        [*_commit_steps(tree, message), step("update-ref", WORK, -2), *at_head],
+        [*_commit_steps(tree, message), Step("update-ref", WORK, -2), *at_head],
         f"+{WORK}:{tree.work_ref}",
-        [step("rev-parse", tree.work_ref), *([found] if named else [])],
+        [Step("rev-parse", tree.work_ref), *([found] if named else [])],
         date="" if moves else NO_DATE,
     )
     work = CommittedWork.of(sent)
@@ -471,8 +470,8 @@ def _exchange(
     origin = replace(origin, config=config, largest_file=PACK_BYTES, protocols="fd", seconds=seconds)
     options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance")
     (asked, writes), (reads, answers) = os.pipe(), os.pipe()
-    serves = step("upload-pack", "--strict", tree.git_dir, pipe=(asked, answers), expect=(*ANY_CODE, -signal.SIGPIPE))
-    fetches = step("fetch", *options, f"fd::{reads},{writes}", what)
+    serves = Step("upload-pack", "--strict", tree.git_dir, pipe=(asked, answers), expect=(*ANY_CODE, -signal.SIGPIPE))
+    fetches = Step("fetch", *options, f"fd::{reads},{writes}", what)
 
     def call(git: Git, ends: tuple[int, int], *steps: Step) -> list[GitResult]:
         try:
@@ -525,13 +524,13 @@ def merge_onto(origin: Origin, base: str, work: str, target: str) -> Merge:
     """Merge some work that began at `base` onto a target, outside of every work tree; git runs no driver of a
     configuration. Raises GitFailed."""
     at, onto, follows, merged, parted, held, own = origin.beside(format_of(base)).steps(
-        step("rev-parse", "--verify", "--end-of-options", f"{work}^{{commit}}"),
-        step("rev-parse", "--verify", "--end-of-options", f"{target}^{{commit}}"),
-        step("merge-base", "--is-ancestor", base, -1, expect=(0, 1)),
-        step("--work-tree", origin.top, *MERGE, -2, -3, expect=ANY_CODE, largest=RECORDS_BYTES, apart=True),
-        step("merge-base", -3, -4, expect=(0, 1)),
-        step(*TREE_OF, -4),
-        step(*TREE_OF, -6),
+        Step("rev-parse", "--verify", "--end-of-options", f"{work}^{{commit}}"),
+        Step("rev-parse", "--verify", "--end-of-options", f"{target}^{{commit}}"),
+        Step("merge-base", "--is-ancestor", base, -1, expect=(0, 1)),
+        Step("--work-tree", origin.top, *MERGE, -2, -3, expect=ANY_CODE, largest=RECORDS_BYTES, apart=True),
+        Step("merge-base", -3, -4, expect=(0, 1)),
+        Step(*TREE_OF, -4),
+        Step(*TREE_OF, -6),
     )
     state, conflicts = "rewritten", list[str]()
     if follows.code == 0:
@@ -552,7 +551,7 @@ def _facts(git: Git, tree: Tree, work: CommittedWork, merge: Merge, since: Seque
     cannot hide its own lines from the diff and its numbers.
     """
     between, log = (merge.since or tree.base, merge.content), ("log", "--no-show-signature", "-z")
-    apart = partial(step, apart=True)
+    apart = partial(Step, apart=True)
     said = git.steps(
         apart("rev-list", "--count", work.head, *since),
         apart(*log, f"--max-count={MOST_SUBJECTS}", "--format=%s", work.head, *since, largest=SUBJECT_BYTES),
@@ -607,24 +606,24 @@ def _saved(tree: Tree, message: str) -> tuple[list[str], list[str]]:
     steps = [
         *_deletion(KEPT),  # of an earlier try
         *_commit_steps(tree, message),
-        step("update-ref", f"{KEPT}/work", -2),
-        step("update-ref", f"{KEPT}/head", -8),
-        step(*("stash", "list", "--no-show-signature", f"--max-count={MOST_REFS + 1}"), f"--format={stash}"),
-        step("update-ref", "--stdin", input=-1),
-        step(
+        Step("update-ref", f"{KEPT}/work", -2),
+        Step("update-ref", f"{KEPT}/head", -8),
+        Step(*("stash", "list", "--no-show-signature", f"--max-count={MOST_REFS + 1}"), f"--format={stash}"),
+        Step("update-ref", "--stdin", input=-1),
+        Step(
             *("for-each-ref", f"--count={MOST_REFS + 1}", "refs/heads", "refs/tags"),
             f"--format=update {KEPT}/%(refname:lstrip=1) %(objectname)",
         ),
-        step("update-ref", "--stdin", input=-1),
-        step("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"),
+        Step("update-ref", "--stdin", input=-1),
+        Step("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory"),
     ]
     log = ("log", f"--max-count={MOST_COMMITS}", "--no-show-signature", "--format=%h %s", "-z")
     each_once = (f"--exclude={kept}/work", f"--exclude={kept}/nexus/stash/*", f"--glob={kept}/*")
     then = [
         *_directory_steps(tree, tree.kept_ref),
-        step(*DIFF, "--name-only", "-z", f"{kept}/head", tree.kept_ref),
-        step(*log, *each_once, "--not", "HEAD"),
-        step("for-each-ref", "--format=%(objectname:short) %(contents:subject)", f"{kept}/nexus/stash"),
+        Step(*DIFF, "--name-only", "-z", f"{kept}/head", tree.kept_ref),
+        Step(*log, *each_once, "--not", "HEAD"),
+        Step("for-each-ref", "--format=%(objectname:short) %(contents:subject)", f"{kept}/nexus/stash"),
     ]
     [*_, stashed, _, refs, _, ignored, _], [*added, names, commits, stashes] = _exchange(
         tree, steps, f"+{KEPT}/*:{kept}/*", then
@@ -658,7 +657,7 @@ def _saved(tree: Tree, message: str) -> tuple[list[str], list[str]]:
 
 def _deletion(*below: str) -> tuple[Step, Step]:
     """Return the steps that delete all refs that have these names, or are below them."""
-    return step("for-each-ref", "--format=delete %(refname)", *below), step("update-ref", "--stdin", input=-1)
+    return Step("for-each-ref", "--format=delete %(refname)", *below), Step("update-ref", "--stdin", input=-1)
 
 
 def _is_large(tree: Tree, name: str) -> bool:
@@ -744,14 +743,14 @@ def _drop_branch(tree: Tree) -> None:
     with alone(tree.source.common):
         git = tree.source.git()
         about, others = git.steps(
-            step("for-each-ref", "--format=%(objectname) %(worktreepath)", branch),
-            step("for-each-ref", "--count=4", "--contains", branch, "--format=%(refname)", expect=ANY_CODE),
+            Step("for-each-ref", "--format=%(objectname) %(worktreepath)", branch),
+            Step("for-each-ref", "--count=4", "--contains", branch, "--format=%(refname)", expect=ANY_CODE),
         )
         tip, _, place = about.line.partition(" ")
         deleted = [f"delete {ref}\n" for ref in (tree.base_ref, *own)]
         if tip and not place and set(others.line.splitlines()) - {branch, *own}:
             deleted.append(f"delete {branch} {tip}\n")
-        git.steps(step("update-ref", "--stdin", input="".join(deleted).encode()))
+        git.steps(Step("update-ref", "--stdin", input="".join(deleted).encode()))
 
 
 def keep(tree: Tree, message: str) -> str:
@@ -772,7 +771,7 @@ def hand_in(tree: Tree, message: str) -> str:
         commit, target, moves, _ = _committed(tree, message)
         if not target.startswith("refs/heads/"):
             raise GitFailed(f"{tree.origin} is on no branch; check out the branch to merge into")
-        tree.source.git().steps(step("update-ref", tree.lane_ref, commit), *moves)
+        tree.source.git().steps(Step("update-ref", tree.lane_ref, commit), *moves)
     return target.removeprefix("refs/heads/")
 
 
@@ -782,9 +781,9 @@ def _committed(tree: Tree, message: str) -> tuple[str, str, list[Step], str]:
     commit, ref = _fetched(tree, message, moves=True).commit, f"refs/heads/{tree.branch}"
     *directories, about, follows, head = tree.source.git().steps(
         *_directory_steps(tree, tree.work_ref),
-        step("for-each-ref", "--format=%(objectname) %(worktreepath)", ref),
-        step("merge-base", "--is-ancestor", ref, commit, expect=(0, 1, 128)),  # 128: there is no such branch
-        step("symbolic-ref", "--quiet", "HEAD", expect=(0, 1)),
+        Step("for-each-ref", "--format=%(objectname) %(worktreepath)", ref),
+        Step("merge-base", "--is-ancestor", ref, commit, expect=(0, 1, 128)),  # 128: there is no such branch
+        Step("symbolic-ref", "--quiet", "HEAD", expect=(0, 1)),
     )
     _check_directories(*directories)
     old, _, place = about.line.partition(" ")
@@ -793,7 +792,7 @@ def _committed(tree: Tree, message: str) -> tuple[str, str, list[Step], str]:
     if old and follows.code:
         why = "has commits there that the worktree does not have; rename or delete that branch first"
         return commit, head.line, [], f"{tree.branch} {why}"
-    return commit, head.line, [step("update-ref", "-m", message, ref, commit, old or "0" * len(commit))], ""
+    return commit, head.line, [Step("update-ref", "-m", message, ref, commit, old or "0" * len(commit))], ""
 
 
 def move(origin: Origin, settings: Mapping[str, str], changed: GitResult, commit: str, branch: str) -> str:
@@ -807,7 +806,7 @@ def move(origin: Origin, settings: Mapping[str, str], changed: GitResult, commit
     forward = ("merge", "--quiet", "--ff-only", "--no-autostash", "--no-overwrite-ignore", commit)
     git = replace(origin.moving(settings), outlives=True, seconds=MOVE_SECONDS)
     try:
-        return git.steps(step(*forward), step("rev-parse", f"refs/heads/{branch}"))[1].line
+        return git.steps(Step(*forward), Step("rev-parse", f"refs/heads/{branch}"))[1].line
     except TookTooLong:
         raise Busy(f"git still moves {origin.top}") from None
     except GitFailed as error:
@@ -824,7 +823,7 @@ def _check_room(origin: Origin, changed: GitResult) -> None:
     Raises GitFailed."""
     records = [record.split() for record in changed.output.split(b"\0")[::2]]  # each is followed by a name
     ids = b"".join(about[3] + b"\n" for about in records if len(about) == 5 and about[1] != SUBMODULE)
-    asked = step("cat-file", "--batch-check=%(objectsize)", input=ids, largest=RECORDS_BYTES)
+    asked = Step("cat-file", "--batch-check=%(objectsize)", input=ids, largest=RECORDS_BYTES)
     [sizes] = origin.git().steps(asked)
     needed = sum(int(size) for size in sizes.output.split() if size.isdigit()) + ROOM_BYTES
     disk = os.statvfs(origin.top)
@@ -872,8 +871,8 @@ def _directory_steps(tree: Tree, ref: str) -> list[Step]:
     """Return the steps in the origin that `_check_directories` decides by: what is new, and what is there."""
     named, listed = [f":(glob)**/{name}" for name in REPOSITORY], ("diff-tree", "-r", "-t", "-z", "--no-renames")
     return [
-        step(*listed, "--name-only", "--diff-filter=A", tree.base, ref, "--", *named, largest=RECORDS_BYTES),
-        step(*listed, "--name-only", EMPTY[format_of(tree.base)], ref, "--", *named, largest=RECORDS_BYTES),
+        Step(*listed, "--name-only", "--diff-filter=A", tree.base, ref, "--", *named, largest=RECORDS_BYTES),
+        Step(*listed, "--name-only", EMPTY[format_of(tree.base)], ref, "--", *named, largest=RECORDS_BYTES),
     ]
 
 

@@ -50,8 +50,9 @@ def main() -> None:
         copy(os.environ.pop(SHALLOW, os.devnull), os.path.join(os.environ["GIT_DIR"], "shallow"))
     for arguments, expect, largest, given, most_bytes, apart, pipe in marshal.load(sys.stdin.buffer):  # noqa: S302
         arguments = [lines[one] if isinstance(one, int) else one for one in arguments]
-        line = ["git", "--no-pager", *(() if format and apart else options), *arguments]
-        env = dict(os.environ) if format and apart else own
+        apart = format and (apart or not options)
+        line = ["git", "--no-pager", *(() if apart else options), *arguments]
+        env = dict(os.environ) if apart else own
         given = outputs[given] if isinstance(given, int) else given
         code, output, is_cut, errors = call(line, env, given, largest, pipe)
         if code == 0 and most_bytes is not None and is_over(output, most_bytes):
