@@ -32,7 +32,6 @@ EXCEPTIONS = {
     "nexus/control/worktrees/trees.py _apart": "in a directory of ours that ends with the call",
     "nexus/control/worktrees/local_files.py bring": "in a new clone that nobody has yet",
     "nexus/control/worktrees/trees.py _create": "in a new clone that nobody has yet",
-    "nexus/control/worker/clones.py _begin": OPENED,
     "nexus/hooks/panes.py _has_foreground": KERNEL,
     "nexus/hooks/client_processes.py _agents_in": OURS,
     "nexus/hooks/client_processes.py _process": KERNEL,

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import os
 import re
-import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -46,11 +45,10 @@ async def ensure(clone: Clone, agent: PoolAgent) -> None:
     cwd = agent.cwd
     lock = _busy.setdefault(cwd, asyncio.Lock())
     async with lock:
-        mine = f"{PREFIX}{sha256(f'{agent.machine} {cwd}'.encode()).hexdigest()[:16]}-"  # machines may share a disk
-        new = f"{mine}{secrets.token_hex(4)}"
+        new = f"{PREFIX}{sha256(f'{agent.machine} {cwd}'.encode()).hexdigest()[:16]}"  # machines may share a disk
         try:
             try:
-                if await _on_thread(agent, partial(_begin, clone.directory, cwd, mine, new)):
+                if await _on_thread(agent, partial(_begin, clone.directory, cwd, new)):
                     await _clone(clone, agent, os.path.join(clone.directory, new))
                     await _on_thread(agent, partial(_finish, clone.directory, new, cwd))
             finally:
@@ -59,14 +57,12 @@ async def ensure(clone: Clone, agent: PoolAgent) -> None:
             raise RunnerFailed(f"the agent's directory, {cwd}, could not be cloned: {_printable(str(error))}") from None
 
 
-def _begin(directory: str, cwd: str, mine: str, new: str) -> bool:
+def _begin(directory: str, cwd: str, new: str) -> bool:
     """Make the new directory, and remove what a kill left; False if the agent's is there."""
     if os.path.lexists(cwd):
         return False
-    with foreign_files.directory(directory) as at, os.scandir(at) as entries:
-        for left in [entry.name for entry in entries if entry.name.startswith(mine)]:
-            with suppress(OSError):
-                foreign_files.remove(left, at)
+    with foreign_files.directory(directory) as at:
+        foreign_files.remove(new, at)
         os.mkdir(new, 0o700, dir_fd=at)
     return True
 
