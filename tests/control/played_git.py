@@ -13,7 +13,6 @@ from typing import cast
 
 import pytest
 
-from nexus.control.review import reviews
 from nexus.control.runners.git import Origin
 from nexus.control.worktrees import merging, trees
 from nexus.control.worktrees.trees import Merge, Survey, Tree
@@ -47,7 +46,7 @@ class PlayedGit:
                 numbers = {"added": signs.count("+"), "removed": signs.count("-")}
                 files.append(cast(ChangedFile, {**record, **numbers, "old": ids[0], "new": ids[1]}))
         diff = "\n".join([*shown, ""])
-        return replace(reviews.NOTHING, state="merged", content=self.content(tree), files=files, diff=diff)
+        return replace(trees.NOTHING, state="merged", content=self.content(tree), files=files, diff=diff)
 
     def content(self, tree: Tree) -> str:
         return _id(sorted(_lines(Path(tree.path)).items()))

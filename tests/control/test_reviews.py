@@ -440,7 +440,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\n\0"), max_siz
 def test_the_hunk_of_a_line_holds_it_whatever_the_lines_are(rows: list[tuple[str, str]], data: st.DataObject) -> None:
     lines = [sign + text for sign, text in rows]
     diff = "\n".join([f"diff --git a/x b/x\n{INDEX}--- a/x\n+++ b/x\n@@ -5,9 +7,9 @@ def f():", *lines, ""])
-    shown = replace(reviews.NOTHING, diff=diff, files=[changed("x")])
+    shown = replace(trees.NOTHING, diff=diff, files=[changed("x")])
     index = data.draw(st.integers(0, len(rows) - 1))
     sign = rows[index][0]
     side = DiffSide.OLD if sign == "-" else DiffSide.NEW

@@ -24,7 +24,6 @@ from nexus.control.agents import turns
 from nexus.control.maintenance import CHECKS
 from nexus.control.models import MergeState, PoolAgent, PoolWorktree, TurnStatus, WorktreeMerge
 from nexus.control.permissions import rules
-from nexus.control.review import reviews
 from nexus.control.runners.git import Git, GitFailed, origin_of
 from nexus.control.toolset import CONTROL
 from nexus.control.worktrees import merging, trees
@@ -548,7 +547,7 @@ async def test_a_git_that_takes_long_holds_up_nobody_else_who_does(
     def stuck(tree: trees.Tree) -> trees.Survey:
         begun.release()
         assert free.wait(START_SECONDS)  # a bound against hanging, not a figure
-        return reviews.NOTHING
+        return trees.NOTHING
 
     monkeypatch.setattr(trees, "survey", stuck)
     looking = [

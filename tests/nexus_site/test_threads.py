@@ -20,7 +20,6 @@ from django.contrib.auth.backends import ModelBackend
 from coordination.toolset import COORDINATION
 from nexus.control.agents import pool
 from nexus.control.models import PoolAgent, PoolWorktree
-from nexus.control.review import reviews
 from nexus.control.rpc.endpoint import ENDPOINT
 from nexus.control.runners.git import GitFailed
 from nexus.control.toolset import CONTROL
@@ -155,7 +154,7 @@ async def test_agents_leave_threads_to_one_another_and_to_operators(
         begun.append(Path(tree.path).name)
         come.release()
         assert gate.wait(PATIENCE)
-        return reviews.NOTHING
+        return trees.NOTHING
 
     async def look(agent_id: str, by: str | None) -> Any:
         caller = Caller("test", operator="ada") if by is None else Caller("test", agent_id=by)

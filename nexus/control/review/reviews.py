@@ -491,10 +491,10 @@ class ReviewScan(BackgroundWork["tuple[PoolWorktree, datetime]", "Survey | None"
         except trees.Busy:
             return None
         except (GitFailed, OSError):  # its page says why
-            return NOTHING
+            return trees.NOTHING
 
     def given_up(self, item: tuple[PoolWorktree, datetime], why: str) -> Survey:
-        return NOTHING
+        return trees.NOTHING
 
     def settle(self, item: tuple[PoolWorktree, datetime], outcome: Survey | None) -> bool:
         if outcome is None:
@@ -521,5 +521,4 @@ def _unread() -> WorktreeQuerySet:
     return PoolWorktree.objects.at_rest().filter(Q(looked_at=None) & Exists(ended) | Exists(later))
 
 
-NOTHING = Survey("", "", False, "", "", 0, [], [], [], "", [], False, "", False)
 LOOK = ReviewScan()

@@ -220,6 +220,9 @@ class Survey:
         return [file["path"] for file in self.files if not file["shown"]]
 
 
+NOTHING = Survey("", "", False, "", "", 0, [], [], [], "", [], False, "", False)
+
+
 def names_in_words(names: Sequence[str]) -> str:
     """Return the first names of files for a sentence, and how many more there are."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""

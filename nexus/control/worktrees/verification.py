@@ -56,25 +56,6 @@ class WorkLocation(NamedTuple):
     row: PoolWorktree | None
 
 
-class CheckLocation(NamedTuple):
-    """Where checks run: what they may write, the directory, what git needs beside that, what links lead to, and a
-    sentence on the local files that are not there."""
-
-    permissions: Permissions
-    directory: str
-    reading: Sequence[str] = ()
-    links: Sequence[str] = ()
-    lacks: str = ""
-
-    @classmethod
-    def of(cls, tree: trees.Tree, below: str = ".") -> CheckLocation:
-        """Return a directory in a work tree that was made for checks."""
-        directory = os.path.normpath(os.path.join(tree.path, below))
-        return cls(
-            Permissions(Preset.WORKER, tree.path, (tree.path,)), directory, tree.borrowed, tree.links, tree.lacks
-        )
-
-
 class CheckResults(NamedTuple):
     """The results of all criteria, and the facts."""
 
@@ -180,16 +161,14 @@ def approved(workspace_id: str, root: str) -> Approved:
 def _tested(
     run: AbstractCheckRun,
     location: WorkLocation,
-    seen: trees.Survey | None,
+    seen: trees.Survey,
     commands: Mapping[str, Check],
     files: Sequence[str],
 ) -> list[CriterionResult]:
     """Run commands and look for files where a result is tested: of a worktree, in the merge that was `seen`. Raises
     NotNow and RunLost."""
     if location.row is None:
-        permissions = Permissions(Preset.WORKER, location.directory, ())
-        return _results(run, CheckLocation(permissions, location.directory), commands, files)
-    assert seen is not None
+        return _results(run, location.directory, None, commands, files)
     name = check_runs.name_of(run).replace(" ", "-")
     trees.clear_scratch(name)
     try:
@@ -201,21 +180,25 @@ def _tested(
         wanted, merge = worktrees.local_files_of(tree.origin), ("commit-tree", "-p", seen.base, "-p", seen.work)
         commit = tree.source.git().line(*merge, "-m", f"Merge {tree.branch}", seen.content)
         with trees.scratch(tree.source, commit, f"{name}-{run.epoch}", wanted) as merged:
-            place = CheckLocation.of(merged, os.path.relpath(location.directory, tree.path))
-            return _results(run, place, commands, files)
+            below = os.path.relpath(location.directory, tree.path)
+            directory = os.path.normpath(os.path.join(merged.path, below))
+            return _results(run, directory, merged, commands, files)
     except GitFailed as error:
         raise NotNow(f"git cannot merge the work: {error}") from None
 
 
 def _results(
-    run: AbstractCheckRun, place: CheckLocation, commands: Mapping[str, Check], files: Sequence[str]
+    run: AbstractCheckRun, directory: str, tree: trees.Tree | None, commands: Mapping[str, Check], files: Sequence[str]
 ) -> list[CriterionResult]:
-    found = [run_check(name, check, place, partial(_renew, run)) for name, check in commands.items()]
-    return found + [_file(place, path) for path in files]
+    found = [run_check(name, check, directory, tree, partial(_renew, run)) for name, check in commands.items()]
+    return found + [_file(directory, path) for path in files]
 
 
-def run_check(name: str, check: Check, place: CheckLocation, alive: Callable[[], None]) -> CriterionResult:
-    """Run one command, in the sandbox. `alive` is called every few seconds, and ends it by raising.
+def run_check(
+    name: str, check: Check, directory: str, tree: trees.Tree | None, alive: Callable[[], None]
+) -> CriterionResult:
+    """Run one command, in the sandbox: in a directory that it reads, or in one of a work tree where it may write.
+    `alive` is called every few seconds, and ends it by raising.
 
     Raises NotNow if it cannot be started, and what `alive` raises.
     """
@@ -229,14 +212,15 @@ def run_check(name: str, check: Check, place: CheckLocation, alive: Callable[[],
             alive()
             told = time.monotonic()
 
+    writes, reading, links = ((), (), ()) if tree is None else ((tree.path,), tree.borrowed, tree.links)
     try:
         line = sandbox.wrap(
             _bounded(check.run),
-            place.permissions,
+            Permissions(Preset.WORKER, directory, writes),
             network=check.network,
-            cwd=place.directory,
-            reading=place.reading,
-            links=place.links,
+            cwd=directory,
+            reading=reading,
+            links=links,
         )
         ended = watch(
             line,
@@ -252,7 +236,7 @@ def run_check(name: str, check: Check, place: CheckLocation, alive: Callable[[],
     return _result(
         f"check:{name}",
         ended.code == 0,
-        why=f"{why}. {place.lacks}" if place.lacks else why,
+        why=f"{why}. {tree.lacks}" if tree is not None and tree.lacks else why,
         command=check.run,
         code=ended.code,
         seconds=round(time.monotonic() - began, 3),
@@ -275,16 +259,16 @@ def failures(known: Mapping[str, Check], tree: trees.Tree, alive: Callable[[], N
     """Run reviewed checks in a work tree of their own, and describe the first that fails; empty if all pass. What its
     `nexus.toml` says does not count. Raises NotNow, and what `alive` raises."""
     for name, check in known.items():
-        result = run_check(name, check, CheckLocation.of(tree), alive)
+        result = run_check(name, check, tree.path, tree, alive)
         if not result["passed"]:
             return f"{result['criterion']}: {result['why']}\n{result['output']}"
     return ""
 
 
-def _file(place: CheckLocation, path: str) -> CriterionResult:
+def _file(directory: str, path: str) -> CriterionResult:
     """Look for a file or directory, without following links."""
     try:
-        at = sandbox.reached(os.path.normpath(os.path.join(place.directory, path)))
+        at = sandbox.reached(os.path.normpath(os.path.join(directory, path)))
     except OSError:
         return _result(f"file:{path}", False, why="it does not exist")
     mode = os.fstat(at).st_mode
@@ -313,56 +297,37 @@ def _result(
     }
 
 
-def _facts(
-    run: AbstractCheckRun, criteria: Criteria, location: WorkLocation
-) -> tuple[Facts, set[str], trees.Survey | None]:
+def _facts(run: AbstractCheckRun, criteria: Criteria, location: WorkLocation) -> tuple[Facts, set[str], trees.Survey]:
     """Return the fact sheet of some work, the paths of the criteria that changed, and what git said. Raises NotNow."""
-    facts: Facts = {
-        "directory": location.directory,
-        "branch": location.row.branch if location.row else None,
-        "base": None,
-        "commit": None,
-        "uncommitted": False,
-        "commits": 0,
-        "subjects": [],
-        "stat": "",
-        "files": [],
-        "cut": False,
-        "untouched": [],
-        "unreserved": [],
-        "why": None,
-    }
+    row, top, seen = location.row, location.directory, trees.NOTHING
+    why: str | None = None
     try:
-        if location.row is not None:
-            tree = worktrees.own(location.row)
-        else:
-            tree = trees.in_place(location.directory, run.work.since)
-        seen = trees.survey(tree)
+        tree = trees.in_place(location.directory, run.work.since) if row is None else worktrees.own(row)
+        top, seen = tree.path, trees.survey(tree)
     except GitFailed as error:
-        if criteria.unchanged or location.row is not None or isinstance(error, trees.Busy):
+        if criteria.unchanged or row is not None or isinstance(error, trees.Busy):
             raise NotNow(f"git cannot say what changed: {error}") from None
-        return {**facts, "why": str(error)}, set(), None
-    if location.row is not None:
-        worktrees.record_commits(location.row, seen)
-    else:
-        whose = f"in {tree.path}, where anybody may commit"
-        receipts.record_commits(str(run.work.doer), receipts.named_in(seen.naming), whose)
+        why = str(error)
     if criteria.unchanged and seen.more:
-        raise NotNow("it changes more files than git lists, so nobody knows what is unchanged")
-    prefix = os.path.relpath(location.directory, tree.path)
+        raise NotNow("it changes more files than git lists, so nobody can say what is unchanged")
+    if row is not None:
+        worktrees.record_commits(row, seen)
+    else:
+        whose = f"in {top}, where anybody may commit"
+        receipts.record_commits(str(run.work.doer), receipts.named_in(seen.naming), whose)
+    prefix = os.path.relpath(location.directory, top)
     paths = [os.path.relpath(file["path"], prefix) for file in seen.files]
-    touched = {str(at) for file in seen.files for at in (PurePath(file["path"]), *PurePath(file["path"]).parents)}
-    changed = {path for path in criteria.unchanged if os.path.normpath(os.path.join(prefix, path)) in touched}
-    untouched, unreserved = compare_reserved(run.work, paths)
+    untouched, unreserved = compare_reserved(run.work, paths) if why is None else ([], [])
     of_setup = setup_record.untouched(CoreSettings.current().home, Path(location.directory))
     unreserved = [path for path in unreserved if os.path.join(location.directory, path) not in of_setup]
     files: list[CheckedFile] = [
         {"path": file["path"], "added": file["added"], "removed": file["removed"]} for file in seen.files[:MOST_FILES]
     ]
-    facts = {
-        **facts,
-        "base": None if seen.base in trees.EMPTY.values() else seen.base,
-        "commit": seen.head,
+    facts: Facts = {
+        "directory": location.directory,
+        "branch": row.branch if row else None,
+        "base": None if seen.base in trees.EMPTY.values() else seen.base or None,
+        "commit": seen.head or None,
         "uncommitted": seen.uncommitted,
         "commits": seen.commits,
         "subjects": seen.subjects,
@@ -371,7 +336,10 @@ def _facts(
         "cut": seen.more or len(seen.files) > MOST_FILES,
         "untouched": untouched[:MOST_FILES],
         "unreserved": unreserved[:MOST_FILES],
+        "why": why,
     }
+    touched = {str(at) for file in seen.files for at in (PurePath(file["path"]), *PurePath(file["path"]).parents)}
+    changed = {path for path in criteria.unchanged if os.path.normpath(os.path.join(prefix, path)) in touched}
     return facts, changed, seen
 
 
