@@ -23,6 +23,7 @@ from nexus.control.permissions.rules import Permissions, within
 from nexus.control.runners import sandbox
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.git import ANY_CODE, Git, GitFailed, NoRepository, Origin, Step, origin_of
+from nexus.core import foreign_files
 from nexus.core.processes import NEUTRAL, environment, run
 
 LOOK_SECONDS = 30  # time limit of a search below an agent's write paths
@@ -131,11 +132,7 @@ def _is_repository(directory: PurePath, parts: set[tuple[PurePath, str]]) -> boo
 def _mode(path: str) -> int | None:
     """Return the mode of what is at a path, without following links; None if nothing is there."""
     with suppress(OSError):
-        at = sandbox.reached(path)
-        try:
-            return os.fstat(at).st_mode
-        finally:
-            os.close(at)
+        return (about := foreign_files.status(path)) and about.st_mode
     return None
 
 

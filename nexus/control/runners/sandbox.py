@@ -252,7 +252,7 @@ def stat_of(path: str) -> os.stat_result | None:
     """Return the stat of a granted path; None if nothing is there. Raises RunnerFailed if a symlink leads there:
     somebody who may write above it has put that there since it was granted."""
     try:
-        at = reached(path)
+        at = foreign_files.open_directory(path, flags=os.O_PATH | foreign_files.CLOSED)
         found = os.fstat(at)
         os.close(at)
     except FileNotFoundError:
@@ -262,12 +262,6 @@ def stat_of(path: str) -> os.stat_result | None:
     if found is None or stat.S_ISLNK(found.st_mode):
         raise RunnerFailed(f"{path} was replaced since this agent was created; nothing is started there")
     return found
-
-
-def reached(path: str) -> int:
-    """Return a descriptor (O_PATH) of a path without following symlinks; the last part may be one itself. Raises
-    OSError."""
-    return foreign_files.open_directory(path, flags=os.O_PATH | foreign_files.CLOSED)
 
 
 def python() -> list[str]:

@@ -11,6 +11,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path, PurePath
 from typing import NamedTuple
@@ -29,6 +30,7 @@ from nexus.control.runners import sandbox
 from nexus.control.runners.base import RunnerFailed
 from nexus.control.runners.git import GitFailed
 from nexus.control.worktrees import trees, worktrees
+from nexus.core import foreign_files
 from nexus.core.background_work import BackgroundWork, repeated
 from nexus.core.config import CoreSettings
 from nexus.core.operations.errors import NexusError
@@ -267,13 +269,13 @@ def failures(known: Mapping[str, Check], tree: trees.Tree, alive: Callable[[], N
 
 def _file(directory: str, path: str) -> CriterionResult:
     """Look for a file or directory, without following links."""
-    try:
-        at = sandbox.reached(os.path.normpath(os.path.join(directory, path)))
-    except OSError:
+    about = None
+    with suppress(OSError):
+        about = foreign_files.status(os.path.normpath(os.path.join(directory, path)))
+    if about is None:
         return _result(f"file:{path}", False, why="it does not exist")
-    mode = os.fstat(at).st_mode
-    os.close(at)
-    return _result(f"file:{path}", stat.S_ISREG(mode) or stat.S_ISDIR(mode), why="it is no file")
+    is_file = stat.S_ISREG(about.st_mode) or stat.S_ISDIR(about.st_mode)
+    return _result(f"file:{path}", is_file, why="it is no file")
 
 
 def _result(
