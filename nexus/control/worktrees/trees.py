@@ -410,16 +410,11 @@ def _endings(tree: Tree) -> dict[str, str]:
 
 def _check_own(tree: Tree) -> None:
     """Check that a worktree still has a repository of its own. Raises GitFailed."""
-    if tree.git_dir != os.path.join(tree.path, ".git"):
+    if not stat.S_ISDIR(_mode(os.path.join(tree.path, ".git"))):
         raise GitFailed(
-            f"an old version linked it to its origin's repository; commit there, merge {tree.branch}, and discard it"
+            "its .git is not its own directory; if it leads to its origin's repository, as one of an old version does, "
+            f"commit there, merge {tree.branch}, and discard it"
         )
-    try:
-        mode = os.lstat(tree.git_dir).st_mode
-    except OSError:
-        raise GitFailed(f"there is no repository in {tree.path}") from None
-    if not stat.S_ISDIR(mode):
-        raise GitFailed("its .git is not its own directory any more")
 
 
 def _mode(path: str) -> int:
