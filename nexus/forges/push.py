@@ -123,7 +123,6 @@ def _push(origin: Origin, branch: str, commit: str, remote: str, forge: Forge) -
     login = base64.b64encode(f"{USERS[ForgeKind(forge.kind)]}:{forge.token}".encode()).decode()
     config = {
         **NEUTRAL,
-        f"protocol.{scheme}.allow": "always",
         "http.followRedirects": "false",  # the token goes to this address alone
         "credential.helper": "",
         "http.extraHeader": f"Authorization: Basic {login}",

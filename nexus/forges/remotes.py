@@ -90,8 +90,7 @@ def _compared(origin: git.Origin, remote: str, ref: str, format: str, heads: Seq
 def _git(origin: git.Origin, remote: str, format: str, *, writing: bool = False) -> Git:
     """Return git in an empty repository that borrows the project's objects, and that reaches the remote. Raises
     GitFailed."""
-    config = {name: value for name, value in NEUTRAL.items() if not name.startswith("protocol.")}
-    config["transfer.fsckObjects"] = "true"
+    config = {**NEUTRAL, "transfer.fsckObjects": "true"}
     apart = Git(
         *(origin.common, "", origin.objects),
         apart=format,

@@ -45,7 +45,6 @@ NEUTRAL = {
     "core.sshCommand": "false",
     "core.alternateRefsCommand": "true",
     "commit.gpgSign": "false",
-    "protocol.allow": "never",
     "gc.auto": "0",
     "maintenance.auto": "false",
     "submodule.recurse": "false",

@@ -70,8 +70,7 @@ def _begin(directory: str, cwd: str, new: str) -> bool:
 def _prepare(clone: Clone, new: str) -> Prepared:
     """Return how to clone into a new directory. Reads the operator's files. Raises GitFailed."""
     is_path = clone.git.startswith("/")
-    config = {name: value for name, value in NEUTRAL.items() if not name.startswith("protocol.")}
-    del config["core.sshCommand"]
+    config = {name: value for name, value in NEUTRAL.items() if name != "core.sshCommand"}
     git = Git(
         *(new, new, (clone.git,) if is_path else (), (new,)),
         config=config,

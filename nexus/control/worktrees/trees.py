@@ -464,7 +464,7 @@ def _exchange(
     """
     seconds = 2 * tree.source.seconds  # to commit, and to fetch
     clone, origin = replace(_apart(tree, date=date), seconds=seconds), tree.source.beside(format_of(tree.base))
-    config = {**NEUTRAL, "fetch.fsckObjects": "true", "fetch.unpackLimit": "1", "protocol.fd.allow": "always"}
+    config = {**NEUTRAL, "fetch.fsckObjects": "true", "fetch.unpackLimit": "1"}
     origin = replace(origin, config=config, largest_file=PACK_BYTES, protocols="fd", seconds=seconds)
     options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance")
     (asked, writes), (reads, answers) = os.pipe(), os.pipe()
