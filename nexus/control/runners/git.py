@@ -52,7 +52,6 @@ NEUTRAL = {
 }
 SENTENCES = {  # by what git says, for what it does not say plainly
     "fatal: Out of memory": "git needs too much memory to read it; remove what is large",
-    "fatal: Needed a single revision": "the repository has no commit yet",
     # Its older merge-tree writes no tree; what else is used here came with 2.32 at the latest.
     "usage: git merge-tree": "this machine's git is too old: worktrees of agents need git 2.38 or newer",
     "No space left on device": "the disk is full",
@@ -63,6 +62,7 @@ SENTENCES = {  # by what git says, for what it does not say plainly
     ),
 }
 EYES = ("core.autocrlf", "core.eol", "core.excludesfile")  # settings by which git sees files
+NO_COMMIT = "fatal: Needed a single revision"
 PROGRAMS = {  # settings that run programs, and harmless values for them
     "filter": {"clean": "", "smudge": "", "process": "", "required": "false"},
     "merge": {"driver": "false"},  # a conflict is reported instead
@@ -327,6 +327,8 @@ def login_files() -> tuple[str, ...]:
 
 def _failure(code: int, errors: str) -> GitFailed:
     """Return the error for what git says, in words for an operator."""
+    if NO_COMMIT in errors:
+        return NothingToClone("the repository has no commit yet")
     said = next((sentence for words, sentence in SENTENCES.items() if words in errors), errors[-400:])
     return GitFailed(said or f"git ended with exit code {code}")
 

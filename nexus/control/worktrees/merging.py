@@ -9,7 +9,7 @@ import re
 
 from typing_extensions import TypedDict
 
-from nexus.control.runners.git import SETTINGS, GitFailed, Origin, Step, format_of, printable
+from nexus.control.runners.git import SETTINGS, GitFailed, NothingToClone, Origin, Step, format_of, printable
 from nexus.control.worktrees import trees
 from nexus.control.worktrees.trees import DIFF, RECORDS_BYTES, Merge, alone, merge_onto
 
@@ -43,10 +43,8 @@ def prepare(
     """
     try:
         merge = merge_onto(origin, base, work, f"refs/heads/{branch}")
-    except GitFailed as error:
-        if "no commit yet" in str(error):
-            raise GitFailed(f"there is no branch {branch} any more, or it has no commit yet") from None
-        raise
+    except NothingToClone:
+        raise GitFailed(f"there is no branch {branch} any more, or it has no commit yet") from None
     if merge.state == "rewritten":
         raise GitFailed(
             f"{branch} was rewritten: it does not have the commit any more where the work began, and a merge would "

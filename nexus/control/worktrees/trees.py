@@ -38,7 +38,6 @@ from nexus.control.runners.git import (
     Git,
     GitFailed,
     GitResult,
-    NothingToClone,
     Origin,
     Step,
     TookTooLong,
@@ -94,11 +93,10 @@ MOST_NAMED = 10  # files that a sentence names
 MOST_BRANCHES = 100  # numbers that are tried for one name
 LOCK_SECONDS, PATIENCE_SECONDS, LOOK_SECONDS = 15, 5, 0.05  # to wait for a repository, a worktree, between two tries
 MOST_BYTES = 4 * 1024**3  # of the files of a worktree that changed, all of which git reads
-# What a clone takes over from its origin's configuration, so that git there finds the same files and objects.
-TAKEN_OVER = ("core.sparsecheckout", "core.sparsecheckoutcone")
-REMOTE = re.compile(r"remote\..+\.url")  # by which submodules with relative addresses are found, too
-PROMISOR = ("promisor", "partialclonefilter")  # of a remote that has the objects which a partial clone lacks
-LOGIN = re.compile(r"^(\w+://)[^/@]*@")
+# What a clone takes over from its origin's configuration: which files it has, the addresses by which submodules with
+# relative ones are found, too, and who has the objects that a partial clone lacks.
+TAKEN_OVER = re.compile(r"core\.sparsecheckout(cone)?|remote\..+\.(url|promisor|partialclonefilter)", re.DOTALL)
+LOGIN = re.compile(r"^(\w+://)[^/@]*@")  # a name and password in an address
 SHALLOW, SPARSE = "shallow", os.path.join("info", "sparse-checkout")
 CONFIG_BYTES = 1_000_000  # of each of these files
 NO_FILES = LocalFiles()
@@ -231,13 +229,8 @@ def names_in_words(names: Sequence[str]) -> str:
 
 def make(origin: Origin, path: str, wanted: str, files: LocalFiles = NO_FILES) -> Tree:
     """Create a branch at the origin's commit, and a clone with it and these local files at `path`. Raises GitFailed and
-    leaves nothing behind then."""
-    try:
-        base, _ = origin.git().steps(HEAD, Step(*MERGE, -1, -1))  # git can merge what is made of it
-    except GitFailed as error:
-        if "no commit yet" in str(error):
-            raise NothingToClone(str(error)) from None
-        raise
+    leaves nothing behind then; NothingToClone if that has no commit."""
+    base, _ = origin.git().steps(HEAD, Step(*MERGE, -1, -1))  # git can merge what is made of it
     try:
         Path(path).mkdir(mode=0o700)  # first: what is there already is never removed
     except OSError as error:
@@ -271,11 +264,8 @@ def _create(tree: Tree, commit: str, files: LocalFiles) -> Tree:
     GitFailed."""
     source, settings = tree.source, tree.source.git().settings()
     who, seen = tree.branch.rpartition("/")[2], operators_settings()
-    taken_over = {name: settings[name] for name in TAKEN_OVER if name in settings} | seen
+    taken_over = {name: LOGIN.sub(r"\1", settings[name]) for name in settings if TAKEN_OVER.fullmatch(name)} | seen
     taken_over.pop("core.excludesfile", None)  # an agent does not see it, so its lines are copied
-    for remote in (name.removesuffix(".url") for name in settings if REMOTE.fullmatch(name)):
-        taken_over |= {each: settings[each] for end in PROMISOR if (each := f"{remote}.{end}") in settings}
-        taken_over[f"{remote}.url"] = without_login(settings[f"{remote}.url"])
     address = _address(source, f"{who}@localhost")
     taken_over |= {"user.name": who, "user.email": address, "core.repositoryformatversion": "1"}
     git = Git(tree.path, tree.git_dir, (source.common, *tree.borrowed[1:]), (tree.path,), seconds=source.seconds)
@@ -304,11 +294,6 @@ def _excluded(tree: Tree, seen: Mapping[str, str]) -> bytes:
     """Return what is ignored in a worktree's origin: by its own file, and by the operator's."""
     found = (_read(tree.source.common, EXCLUDE), _read("", seen.get("core.excludesfile", "")))
     return b"\n".join(filter(None, found))
-
-
-def without_login(address: str) -> str:
-    """Return the address of a remote without a name and password that stand in it."""
-    return LOGIN.sub(r"\1", address)
 
 
 def _read(directory: str, name: str) -> bytes | None:
