@@ -59,7 +59,7 @@ from nexus.control.review import reviews as reviewing
 from nexus.control.runners import contexts, sandbox
 from nexus.control.runners_file import Runner, Runners, remarks, runners, start_programs
 from nexus.control.toolset import CONTROL
-from nexus.control.worktrees import worktrees
+from nexus.control.worktrees import trees, worktrees
 from nexus.core.apps import actions
 from nexus.core.clock import now
 from nexus.core.operations.errors import NexusError
@@ -397,7 +397,7 @@ def review(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
         files=len(answer.get("files", ())),
         truncated=answer.get("truncated", False),
         running=monitoring.is_running(row.agent),
-        kept_ref=worktrees.own(row).kept_ref,
+        kept_ref=f"{worktrees.own(row).ref(trees.DISCARDED)}/work",
         comments=comments,
         comments_left_off=older,
         drafts=[each for each in comments if each.sent_at is None],

@@ -81,7 +81,7 @@ def merged(agent_id: str, caller: Caller = OPERATOR) -> WorktreeMerge:
 def merge(tree: trees.Tree) -> None:
     """Do what the merge lane does with a worktree, without a store; nothing if there is nothing to merge."""
     target = trees.hand_in(tree, "Work")
-    outcome, commit = merging.prepare(tree.source, target, tree.base, tree.lane_ref, "Merge it")
+    outcome, commit = merging.prepare(tree.source, target, tree.base, tree.ref(trees.LANE), "Merge it")
     if commit:
         merging.fast_forward(tree.source, target, outcome.target, commit)
 

@@ -178,10 +178,6 @@ class Git:
     outlives: bool = False  # whether it works on when this process ends
     seconds: float | None = None  # its time limit, if not SECONDS
 
-    def settings(self) -> dict[str, str]:
-        """Return the configuration, the last value of each name. Raises GitFailed."""
-        return self.steps(SETTINGS)[0].settings
-
     def line(self, *arguments: str) -> str:
         """Call git and return its one line of output. Raises GitFailed."""
         return self.run(*arguments).line

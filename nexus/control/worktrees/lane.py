@@ -69,7 +69,8 @@ def queue(
     try:
         tree = worktrees.own(row)
         target = trees.hand_in(tree, f"Work of {row.branch}")
-        merge, commit = merging.prepare(tree.source, target, tree.base, tree.lane_ref, _subject(row), ref=tree.lane_ref)
+        ref = tree.ref(trees.LANE)
+        merge, commit = merging.prepare(tree.source, target, tree.base, ref, _subject(row), ref=ref)
         if not commit and not merge.conflicts:
             raise GitFailed(
                 f"there is nothing to merge: it would change nothing in {target}; if it is a handoff's, accept that"

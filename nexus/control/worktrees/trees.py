@@ -35,6 +35,7 @@ from nexus.control.runners.git import (
     HEAD,
     NEUTRAL,
     PERSON,
+    SETTINGS,
     Git,
     GitFailed,
     GitResult,
@@ -135,25 +136,9 @@ class Tree:
     def name(self) -> str:
         return Path(self.path).name
 
-    @property
-    def base_ref(self) -> str:
-        """The ref in its origin that holds its base."""
-        return f"{BASES}/{self.name}"
-
-    @property
-    def work_ref(self) -> str:
-        """The ref in its origin that holds its work, as it was fetched last."""
-        return f"{FETCHED}/{self.name}"
-
-    @property
-    def lane_ref(self) -> str:
-        """The ref in its origin that holds what waits in the merge lane."""
-        return f"{LANE}/{self.name}"
-
-    @property
-    def kept_ref(self) -> str:
-        """The ref in its origin that holds its work when it was discarded."""
-        return f"{DISCARDED}/{self.name}/work"
+    def ref(self, below: str) -> str:
+        """Return its ref in its origin below one of BASES, FETCHED, LANE and DISCARDED; the last has refs below it."""
+        return f"{below}/{self.name}"
 
     @property
     def source(self) -> Origin:
@@ -253,7 +238,7 @@ def _new_branch(tree: Tree, wanted: str) -> str:
     for number in range(1, MOST_BRANCHES):
         branch = f"nexus/{wanted}" + (f"-{number}" if number > 1 else "")
         if not git.line("for-each-ref", "--count=1", f"refs/heads/{branch}"):  # or below it
-            created = (f"create {ref} {tree.base}\n" for ref in (f"refs/heads/{branch}", tree.base_ref))
+            created = (f"create {ref} {tree.base}\n" for ref in (f"refs/heads/{branch}", tree.ref(BASES)))
             git.steps(Step("update-ref", "--stdin", input="".join(created).encode()))
             return branch
     raise GitFailed(f"no branch nexus/{wanted} can be made")
@@ -262,7 +247,7 @@ def _new_branch(tree: Tree, wanted: str) -> str:
 def _create(tree: Tree, commit: str, files: LocalFiles) -> Tree:
     """Create a clone at the worktree's path, with its branch at a commit, and local files; return it with these. Raises
     GitFailed."""
-    source, settings = tree.source, tree.source.git().settings()
+    source, settings = tree.source, tree.source.git().steps(SETTINGS)[0].settings
     who, seen = tree.branch.rpartition("/")[2], operators_settings()
     taken_over = {name: LOGIN.sub(r"\1", settings[name]) for name in settings if TAKEN_OVER.fullmatch(name)} | seen
     taken_over.pop("core.excludesfile", None)  # an agent does not see it, so its lines are copied
@@ -324,7 +309,7 @@ def survey(tree: Tree) -> Survey:
             since = [] if tree.base in EMPTY.values() else [f"^{tree.base}"]
             return _facts(git, tree, work, merge, since)
         work = _fetched(tree, f"Work of {tree.branch}")
-        merge = merge_onto(tree.source, tree.base, tree.work_ref, "HEAD")
+        merge = merge_onto(tree.source, tree.base, tree.ref(FETCHED), "HEAD")
         since = [f"^{merge.target}", f"^{tree.base}"]
         return _facts(tree.source.beside(format_of(tree.base)), tree, work, merge, since)
 
@@ -389,7 +374,7 @@ def _endings(tree: Tree) -> dict[str, str]:
     """Return how a person's own repository has line endings. Raises GitFailed."""
     if tree.origin != tree.path:
         return {}
-    settings = tree.source.git().settings()
+    settings = tree.source.git().steps(SETTINGS)[0].settings
     return {name: settings[name] for name in ("core.autocrlf", "core.eol") if name in settings}
 
 
@@ -420,12 +405,12 @@ def _fetched(tree: Tree, message: str, *, moves: bool = False) -> CommittedWork:
             Step("read-tree", "--reset", -4, expect=ANY_CODE),
         ]
     named = [f":(top,literal){path}" for path in tree.local_files]
-    found = Step("rev-list", "--max-count=1", tree.work_ref, f"^{tree.base}", "^HEAD", "--", *named)
+    found = Step("rev-list", "--max-count=1", tree.ref(FETCHED), f"^{tree.base}", "^HEAD", "--", *named)
     sent, [fetched, *said] = _exchange(
         tree,
         [*_commit_steps(tree, message), Step("update-ref", WORK, -2), *at_head],
-        f"+{WORK}:{tree.work_ref}",
-        [Step("rev-parse", tree.work_ref), *([found] if named else [])],
+        f"+{WORK}:{tree.ref(FETCHED)}",
+        [Step("rev-parse", tree.ref(FETCHED)), *([found] if named else [])],
         date="" if moves else NO_DATE,
     )
     work = CommittedWork.of(sent)
@@ -585,7 +570,7 @@ class Unsaved(GitFailed):
 def _saved(tree: Tree, message: str) -> tuple[list[str], list[str]]:
     """Let refs of the origin have all that a worktree holds. Return what of that its target does not have, and what no
     ref can keep. Raises GitFailed."""
-    kept, stash = f"{DISCARDED}/{tree.name}", f"update {KEPT}/nexus/stash/%H %H"
+    kept, stash = tree.ref(DISCARDED), f"update {KEPT}/nexus/stash/%H %H"
     steps = [
         *_deletion(KEPT),  # of an earlier try
         *_commit_steps(tree, message),
@@ -603,8 +588,8 @@ def _saved(tree: Tree, message: str) -> tuple[list[str], list[str]]:
     log = ("log", f"--max-count={MOST_COMMITS}", "--no-show-signature", "--format=%h %s", "-z")
     each_once = (f"--exclude={kept}/work", f"--exclude={kept}/nexus/stash/*", f"--glob={kept}/*")
     then = [
-        *_directory_steps(tree, tree.kept_ref),
-        Step(*DIFF, "--name-only", "-z", f"{kept}/head", tree.kept_ref),
+        *_directory_steps(tree, f"{kept}/work"),
+        Step(*DIFF, "--name-only", "-z", f"{kept}/head", f"{kept}/work"),
         Step(*log, *each_once, "--not", "HEAD"),
         Step("for-each-ref", "--format=%(objectname:short) %(contents:subject)", f"{kept}/nexus/stash"),
     ]
@@ -672,7 +657,7 @@ def _is_copy(about: os.stat_result, path: str) -> bool:
 def removal(tree: Tree, message: str, *, changes_too: bool, lost_too: bool) -> Iterator[None]:
     """Remove a worktree and its branch once the caller recorded that; if the caller fails, all of it stays.
 
-    Work that its target does not have goes with `changes_too` alone, and stays in the origin under `kept_ref`. What no
+    Work that its target does not have goes with `changes_too` alone, and stays in the origin below DISCARDED. What no
     ref can keep goes with `lost_too` alone. Raises Unsaved and GitFailed.
     """
     with at_work(tree):
@@ -714,7 +699,7 @@ def _save_all(tree: Tree, message: str, changes_too: bool, lost_too: bool) -> No
     finally:
         if not stays:
             with suppress(GitFailed, OSError):
-                tree.source.git().steps(*_deletion(f"{DISCARDED}/{tree.name}"))
+                tree.source.git().steps(*_deletion(tree.ref(DISCARDED)))
 
 
 def _drop_branch(tree: Tree) -> None:
@@ -722,7 +707,7 @@ def _drop_branch(tree: Tree) -> None:
     checked out, or that has commits which nothing else has, stays. Raises GitFailed."""
     if not Path(tree.source.common).is_dir():
         return
-    branch, own = f"refs/heads/{tree.branch}", (tree.work_ref, tree.lane_ref)
+    branch, own = f"refs/heads/{tree.branch}", (tree.ref(FETCHED), tree.ref(LANE))
     with alone(tree.source.common):
         git = tree.source.git()
         about, others = git.steps(
@@ -730,7 +715,7 @@ def _drop_branch(tree: Tree) -> None:
             Step("for-each-ref", "--count=4", "--contains", branch, "--format=%(refname)", expect=ANY_CODE),
         )
         tip, _, place = about.line.partition(" ")
-        deleted = [f"delete {ref}\n" for ref in (tree.base_ref, *own)]
+        deleted = [f"delete {ref}\n" for ref in (tree.ref(BASES), *own)]
         if tip and not place and set(others.line.splitlines()) - {branch, *own}:
             deleted.append(f"delete {branch} {tip}\n")
         git.steps(Step("update-ref", "--stdin", input="".join(deleted).encode()))
@@ -754,7 +739,7 @@ def hand_in(tree: Tree, message: str) -> str:
         commit, target, moves, _ = _committed(tree, message)
         if not target.startswith("refs/heads/"):
             raise GitFailed(f"{tree.origin} is on no branch; check out the branch to merge into")
-        tree.source.git().steps(Step("update-ref", tree.lane_ref, commit), *moves)
+        tree.source.git().steps(Step("update-ref", tree.ref(LANE), commit), *moves)
     return target.removeprefix("refs/heads/")
 
 
@@ -763,7 +748,7 @@ def _committed(tree: Tree, message: str) -> tuple[str, str, list[Step], str]:
     branch there to the commit, and why there is none, if so. Raises GitFailed."""
     commit, ref = _fetched(tree, message, moves=True).commit, f"refs/heads/{tree.branch}"
     *directories, about, follows, head = tree.source.git().steps(
-        *_directory_steps(tree, tree.work_ref),
+        *_directory_steps(tree, tree.ref(FETCHED)),
         Step("for-each-ref", "--format=%(objectname) %(worktreepath)", ref),
         Step("merge-base", "--is-ancestor", ref, commit, expect=(0, 1, 128)),  # 128: there is no such branch
         Step("symbolic-ref", "--quiet", "HEAD", expect=(0, 1)),
