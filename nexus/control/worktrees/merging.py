@@ -14,8 +14,7 @@ from nexus.control.worktrees import trees
 from nexus.control.worktrees.trees import DIFF, RECORDS_BYTES, Merge, alone, merge_onto
 
 FILES, THEIRS = 10, 5  # whose conflicts are shown, and commits of the other side for each
-HUNK_CHARACTERS = 4_000
-FILE_BYTES = 500_000  # of a file in conflict that are read
+HUNK_LINES, HUNK_BYTES = 60, 4_000  # from where a conflict begins; of all in a file
 CHANGE_BYTES = 32 * 1024 * 1024  # of a merge's change; beyond that it equals no other
 PLACES = re.compile(rb"^(?:index .*\n|@@ .*)", re.MULTILINE)  # ids of whole files, numbers of lines
 
@@ -100,30 +99,20 @@ def is_as_approved(origin: Origin, approved: str, commit: str) -> bool:
 
 
 def conflicts_of(origin: Origin, merge: Merge) -> list[MergeConflict]:
-    """Return the files in conflict; of the first ones what is in conflict, and whose work that is. Raises GitFailed."""
+    """Return the files in conflict; of the first ones what is in conflict, with git's markers and what follows, and
+    whose work that is. Raises GitFailed."""
     log = ("log", "--max-count", str(THEIRS), "--no-show-signature", "--format=%h %an: %s")
-    shown = merge.conflicts[:FILES]
-    said = origin.git().steps(
-        *(Step("cat-file", "blob", f"{merge.made}:{name}", expect=(0, 128), largest=FILE_BYTES) for name in shown),
-        *(Step(*log, f"{merge.work}..{merge.target}", "--", f":(top,literal){name}") for name in shown),
+    grep = ("grep", "-h", "-I", "--no-color", f"--after-context={HUNK_LINES}", "-e", "^<<<<<<< ")
+    shown = [f":(top,literal){name}" for name in merge.conflicts[:FILES]]
+    said = origin.beside(format_of(merge.target)).steps(
+        *(Step(*grep, merge.made, "--", each, expect=(0, 1), largest=HUNK_BYTES, apart=True) for each in shown),
+        *(Step(*log, f"{merge.work}..{merge.target}", "--", each) for each in shown),
     )
     found = [MergeConflict(file=printable(name), hunk="", theirs=[]) for name in merge.conflicts]
-    for each, content, theirs in zip(found, said[: len(shown)], said[len(shown) :], strict=False):
-        each["hunk"] = _hunks(content.output)[:HUNK_CHARACTERS]
+    for each, hunk, theirs in zip(found, said[: len(shown)], said[len(shown) :], strict=False):
+        each["hunk"] = hunk.output.decode(errors="replace").replace("\0", "")
         each["theirs"] = [line[:200] for line in theirs.line.splitlines()]
     return found
-
-
-def _hunks(content: bytes) -> str:
-    """Return the parts of a file that are in conflict, with git's markers."""
-    kept, inside = list[str](), False
-    text = "" if b"\0" in content else content.decode(errors="replace")
-    for line in text.split("\n"):  # no regular expression: many openings without an end would take it minutes
-        inside = inside or line.startswith("<<<<<<< ")
-        if inside:
-            kept.append(line)
-        inside = inside and not line.startswith(">>>>>>> ")
-    return "\n".join(kept)
 
 
 def fast_forward(origin: Origin, branch: str, onto: str, commit: str) -> None:
