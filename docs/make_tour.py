@@ -115,7 +115,11 @@ def set_up(person: Path) -> str:
         output = run("--port", str(port))
     finally:
         run("--undo")  # which ends the hub
-    return f"$ nexus setup\n{output}".replace(str(person), "/home/ann").replace(str(port), "8420")
+    return (
+        f"$ nexus setup\n{output}".replace(str(person), "/home/ann")
+        .replace(f"{port} ", "8420  ")
+        .replace(str(port), "8420")
+    )
 
 
 def printed(browser: Browser, name: str, text: str) -> None:
