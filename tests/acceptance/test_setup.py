@@ -71,8 +71,8 @@ def test_a_newcomer_sets_up_and_takes_it_back(person: Path) -> None:
     assert setup(person, "--check").returncode == 0
     assert (nexus(person, "stop").stdout, running(person / ".nexus")) == ("The hub ended.\n", None)
     done = nexus(person, "restart")
-    again = running(person / ".nexus")
-    assert again is not None and (again.port, again.pid == hub.pid) == (hub.port, False), done.stderr
+    other = running(person / ".nexus")
+    assert other is not None and (other.port, other.pid == hub.pid) == (hub.port, False), done.stderr
     assert hub.url in done.stdout
     assert setup(person, "--undo", "--yes").returncode == 0
     assert nexus(person, "stop").stdout == "No hub runs.\n"

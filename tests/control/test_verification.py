@@ -28,6 +28,7 @@ from nexus.core.clock import now
 from nexus.core.config import CoreSettings
 from nexus.core.operations import dispatch
 from nexus.hooks import setup_record
+from nexus.hooks.harness import setup_file
 from nexus.hooks.setup_record import Record, Written
 from nexus.reservations.toolset import FILES
 from tests.conftest import LOCAL, OPERATOR, Call, does
@@ -355,7 +356,7 @@ def test_what_a_merge_would_undo_is_a_change(root: Path, submit: Submit) -> None
 def test_its_facts_compare_with_what_was_reserved(call: Call, root: Path, submit: Submit) -> None:
     where = {"project_root": str(root), "agent_id": "bob"}
     record = Record(str(root), {str(root / name): Written(None, "{}\n", [], []) for name in (".mcp.json", "other.txt")})
-    setup_record.path(CoreSettings.current().home, root).parent.mkdir(parents=True, exist_ok=True)
+    setup_file(CoreSettings.current().home, root).parent.mkdir(parents=True, exist_ok=True)
     setup_record.save(CoreSettings.current().home, record)
     (root / ".mcp.json").write_text("{}\n")  # as `nexus setup` wrote it
     assert dispatch.run(FILES, LOCAL, "files_reserve", {**where, "paths": ["src/**", "docs/**"]})["ok"]

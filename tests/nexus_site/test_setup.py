@@ -462,9 +462,14 @@ def hub(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         calls.append("start")
         return holder
 
+    def stop(place: Path) -> bool:
+        runs = running(place) is not None
+        calls.extend(["stop"] if runs else [])
+        return runs
+
     monkeypatch.setattr(setup, "running", running)
     monkeypatch.setattr(background, "start", start)
-    monkeypatch.setattr(background, "stop", lambda place: running(place) and calls.append("stop"))
+    monkeypatch.setattr(background, "stop", stop)
     return calls
 
 
@@ -528,7 +533,12 @@ def test_a_person_at_a_terminal_is_asked_whether_the_hub_runs_agents_of_its_own(
     home: Path, shop: Path, hub: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(setup.Command, "ask", lambda self, question: asked.append(question) or True)
+
+    def yes(self: Any, question: str) -> bool:
+        asked.append(question)
+        return True
+
+    monkeypatch.setattr(setup.Command, "ask", yes)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     assert ran(shop)[0] == 0
     assert "agents of its own" in asked[0] and len(asked) == 2
