@@ -43,7 +43,7 @@ def ask(db: None) -> Ask:
 
 def buttons(page: str) -> list[str]:
     """The operations that a page offers."""
-    return re.findall(r'name="do" value="(\w+) qst_', page)
+    return re.findall(r'name="do"\s+value="(\w+) qst_', page)
 
 
 def bell(page: str) -> tuple[bool, int]:
