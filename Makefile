@@ -53,7 +53,6 @@ test: $(DEV)
 types:
 	$(VENV)/bin/mypy .
 	$(VENV)/bin/lint-imports
-	NEXUS_HOME=$$(mktemp -d) $(VENV)/bin/python manage.py makemigrations --check --dry-run
 
 quick:
 	$(VENV)/bin/pytest -n auto --dist worksteal --kind=quick

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 from django.db import connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.writer import OperationWriter
@@ -145,3 +146,7 @@ def test_a_step_for_one_database_is_written_with_its_name() -> None:
     written, _ = OperationWriter(step).serialize()
 
     assert "vendor='sqlite'" in written and "reverse_sql='DROP TABLE a'" in written
+
+
+def test_no_model_lacks_a_migration(db: None) -> None:
+    call_command("makemigrations", check=True, dry_run=True)  # it exits where a model does
