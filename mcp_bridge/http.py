@@ -121,8 +121,8 @@ class McpEndpoint:
                 if _may_stream(headers, choice):
                     await self._streaming.handle_request(scope, receive, beginning)
                 else:
-                    fresh = Session(user, choice)
-                    await self._sessions.serve(agent_id, fresh, session, scope, receive, beginning)
+                    used = session or Session(user, choice)
+                    await self._sessions.serve(agent_id, used, scope, receive, beginning, is_new=session is None)
 
 
 @asynccontextmanager

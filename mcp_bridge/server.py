@@ -159,8 +159,8 @@ async def _while_connected(request: Any, performing: Coroutine[Any, Any, Outcome
     waiting."""
     if request is None:
         return await performing
-    left = Outcome(error=invalid("The client hung up."))  # nobody reads it
-    return await while_there(request.receive, performing) or left
+    outcome = await while_there(request.receive, performing)
+    return outcome or Outcome(error=invalid("The client hung up."))  # which nobody reads
 
 
 FIRST_SECONDS, MOST_SECONDS = 1.0, 15.0  # between two notices: clients give up after 60 s of silence, some earlier

@@ -50,18 +50,18 @@ class Sessions:
         return session
 
     async def serve(
-        self, agent_id: str, fresh: Session, session: Session | None, scope: Scope, receive: Receive, send: Send
+        self, agent_id: str, session: Session, scope: Scope, receive: Receive, send: Send, *, is_new: bool
     ) -> None:
-        """Let the SDK answer a request of a session; `fresh` is the one that the request may begin."""
+        """Let the SDK answer a request of a session; a new one begins with it, if the SDK accepts that."""
         session_id, reading = Headers(scope=scope).get(ID, ""), 0
 
         async def noting(message: Message) -> None:
             nonlocal reading
             if message["type"] == "http.response.start":
                 accepted = message["status"] < 400
-                if session is None:
+                if is_new:
                     if accepted and (begun := Headers(raw=message["headers"]).get(ID)):
-                        await self._begin(agent_id, begun, fresh)
+                        await self._begin(agent_id, begun, session)
                 elif message["status"] == 404 or (accepted and scope["method"] == "DELETE"):
                     self._forget(agent_id, session_id)
                 elif accepted and scope["method"] == "GET":
@@ -69,14 +69,13 @@ class Sessions:
                     session.streams += 1
             await send(message)
 
-        at_work = session or fresh
-        at_work.requests += 1
+        session.requests += 1
         try:
             await self._manager.handle_request(scope, receive, noting)
         finally:
-            at_work.requests -= 1
-            at_work.streams -= reading
-            at_work.used = asyncio.get_running_loop().time()
+            session.requests -= 1
+            session.streams -= reading
+            session.used = asyncio.get_running_loop().time()
 
     def end(self) -> None:
         """Forget every session: the manager has ended."""

@@ -294,9 +294,9 @@ class Waiter:
                 self._kept.clear()
                 primed.set_result(None)
                 while self._is_wanted():
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(LOOK_SECONDS):
-                            await self._stirred.wait()
+                    time_to_look = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._stirred.set)
+                    await self._stirred.wait()
+                    time_to_look.cancel()
                     self._stirred.clear()
                     if self._unread or commits.has_news(self._seen):
                         self._unread = False
