@@ -58,6 +58,7 @@ def test_it_fits_the_installer_and_the_origin_and_keeps_what_is_there(
     elif marker:
         (tmp_path / marker).touch()
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(installation, "find_spec", lambda name: name)  # pip is there
     assert install_command("postgres") == command
 
 

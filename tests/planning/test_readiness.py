@@ -92,11 +92,11 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[Task]:
     found: list[Task] = []
     real = Task.from_db
 
-    def watched(db: str, names: Any, values: Any) -> Task:
-        found.append(real(db, names, values))
+    def watched(cls: type[Task], *row: Any, **how: Any) -> Task:
+        found.append(real(*row, **how))
         return found[-1]
 
-    monkeypatch.setattr(Task, "from_db", watched)
+    monkeypatch.setattr(Task, "from_db", classmethod(watched))
     return found
 
 
