@@ -415,6 +415,13 @@ class Merging(ChoiceFilter):
         return queryset.filter(state__in=(MergeState.WAITING, MergeState.RUNNING) if value == "open" else (value,))
 
 
+def _contents(row: WorktreeMerge) -> str:
+    """Return what a merge changes, or changed, and the command that shows it."""
+    tree = row.worktree
+    many = f"{tree.changed_files} file{'s' * (tree.changed_files != 1)}, +{tree.added} −{tree.removed}"
+    return f"{many}: git show -m --first-parent {row.result or row.approved or row.commit}"
+
+
 @admin.register(WorktreeMerge)
 class MergeAdmin(PoolRecords):
     intro = (
@@ -428,8 +435,8 @@ class MergeAdmin(PoolRecords):
     search_fields = ("merge_id__exact", "worktree__agent__agent_id__exact", "worktree__branch")
     sortable_by = ("branch",)
     fields = (
-        *("branch", "into", "condition", "explained", "clashes", "who", "work", "repository_of", "queued", "author"),
-        "ended",
+        *("branch", "into", "condition", "explained", "clashes", "who", "work", "contents", "repository_of", "queued"),
+        *("author", "ended"),
     )
     readonly_fields = fields
 
@@ -449,6 +456,7 @@ class MergeAdmin(PoolRecords):
     )
     who = column("Agent", lambda row: link("pool_agent", row.worktree.agent.agent_id, row.worktree.agent.pk))
     work = column("Work", lambda row: link("pool_review", "What it changes", row.worktree.agent.pk))
+    contents = column("Contains", lambda row: records.text(_contents(row)))
     repository_of = column("Repository", lambda row: records.text(row.worktree.origin))
     queued = column("Queued", lambda row: moment(row.queued_at))
     author = column("Queued by", lambda row: records.text(row.queued_by))
@@ -465,10 +473,7 @@ class WorktreeAdmin(PoolRecords):
     list_display = ("branch_of", "who", "condition", "changes", "merges_into", "created", "merged")
     list_select_related = ("agent",)
     list_filter = ("state", ("agent__ended_at", admin.EmptyFieldListFilter), ("merged_at", admin.EmptyFieldListFilter))
-    operations = (
-        *("pool_worktree_queue", "pool_worktree_keep", "pool_worktree_discard"),
-        *("pool_send_comments", "pool_abandon_work"),
-    )
+    operations = (*("pool_worktree_queue", "pool_worktree_keep", "pool_worktree_discard", "pool_abandon_work"),)
     search_fields = ("worktree_id__exact", "agent__agent_id__exact", "branch", "origin")
     ordering = ("-worktree_id",)
     sortable_by = ("branch_of",)

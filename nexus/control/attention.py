@@ -170,7 +170,7 @@ def _for_review(picture: Picture, each: int) -> Items:
     rows = reviews.waiting_for_review(_of_worktrees(picture))
     needs = [
         AttentionItem(
-            f"{found.row.agent.agent_id} finished {found.handoff.title if found.handoff else found.row.branch}",
+            f"{found.row.agent.agent_id} finished {found.title}",
             _sizes(found),
             found.row.pk,
             found.row.agent.pk,
@@ -308,7 +308,6 @@ SAID = {
 RETRYING = ("pool_retry_run", "pool_dismiss_run")
 VERDICTS = ("pool_allow", "pool_allow_always", "pool_refuse", "pool_answer")
 WORDS = ("pool_answer", "pool_refuse")
-REVIEWING = ("pool_send_comments", "pool_abandon_work")
 UNMERGED, LOST = "Also discard changes that nobody merged", "Also what no ref can keep"
 TREES = ("pool_worktree_queue", "pool_worktree_keep", "pool_worktree_discard")
 KINDS = (
@@ -448,7 +447,6 @@ KINDS = (
         _for_review,
         page="pool_review",
         look="Review",
-        actions=REVIEWING,
         command="nexus review",
     ),
     AttentionKind(

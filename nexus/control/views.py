@@ -376,7 +376,7 @@ def review(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
     comments, older = reviewing.comments(row)
     if changes:
         _put_below(changes, [each for each in comments if each.content == answer["seen"]])
-    checks = answer.get("checks", [])[-1:]
+    checks, handoff = answer.get("checks", [])[-1:], reviewing.handoff_of(row)
     part = monitoring.part(row.agent, before=None, limit=NEWEST)
     response = render(
         request,
@@ -385,7 +385,8 @@ def review(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
         tree=row,
         agent=row.agent,
         on=on,
-        handoff=reviewing.handoff_of(row),
+        handoff=handoff,
+        work=reviewing.title_of(row, handoff),
         summary=answer.get("summary", ""),
         checks=checks[0] if checks else None,
         facts=sheet(checks[0]["facts"]) if checks and checks[0]["facts"] else (),

@@ -331,8 +331,10 @@ def test_a_person_reviews_by_keys_and_at_390_pixels(page: Page, pool: scene.Does
     (place / "new.md").write_text("# New\n")
     pool("pool_send", agent_id="reviewed", content="Do it.", timeout_seconds=30)
     page.goto("/admin/review/")
-    expect(page.get_by_role("link", name="nexus/reviewed")).to_be_visible()
-    page.get_by_role("link", name="nexus/reviewed").click()
+    page.get_by_role("link", name="Do it.").click()
+    expect(page.get_by_role("button", name="Approve")).to_be_in_viewport()
+    page.get_by_role("link", name="Ask for changes").click()
+    expect(page.get_by_role("textbox", name="Comment")).to_be_focused()
     expect(page.get_by_role("region", name="What the agent says")).to_contain_text("Read: Do it.")
     live(page)  # before that, a line's number is a link
     page.locator("ins[data-line='21'] > a").click()
@@ -342,6 +344,7 @@ def test_a_person_reviews_by_keys_and_at_390_pixels(page: Page, pool: scene.Does
     live(page)
     page.set_viewport_size({"width": 390, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    expect(page.get_by_text("more_horiz")).to_be_hidden()  # the theme's menu of actions is empty here
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("c")
     expect(page.get_by_role("textbox", name="Comment")).to_be_focused()
@@ -358,7 +361,7 @@ def test_a_person_reviews_by_keys_and_at_390_pixels(page: Page, pool: scene.Does
     expect(page.get_by_text("sent back with the comments")).to_be_visible()
     pool("pool_send", agent_id="reviewed", content="Done?", timeout_seconds=30)
     page.goto("/admin/review/")
-    page.get_by_role("link", name="nexus/reviewed").click()
+    page.get_by_role("link", name="Do it.").click()
     expect(page.get_by_role("button", name="Approve")).to_be_visible()
     live(page)
     page.keyboard.press("a")

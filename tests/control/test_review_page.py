@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 from django.test import Client as Browser
@@ -34,7 +35,8 @@ def test_a_person_comments_sends_and_approves(committed: None, make: Make, brows
     page = shown(browser.get("/admin/review/"))
     assert address() in page and "nexus/smith" in page and "1 file" in page
     page = shown(browser.get(address()))
-    assert "It is done." in page and "data-line=" in page
+    assert page.index("data-line=") < page.index("It is done.") < page.index('id="about-title"')  # the diff first
+    assert "pool_send_comments" not in page and not re.search('id="approve"[^>]* disabled', page)
     seen = page.split('name="seen" value="')[1].split('"')[0]
     form = {"seen": seen, "text": "Why\r\n<i>so</i>?", "path": '"notes.txt"', "line": "1", "side": "new"}
     answer = browser.post(address(), form)
@@ -45,7 +47,7 @@ def test_a_person_comments_sends_and_approves(committed: None, make: Make, brows
     assert (first.text, first.first_line, second.path) == ("Why\n<i>so</i>?", 1, strange)
     page = browser.get(address()).content.decode()
     assert page.count("&lt;i&gt;so") >= 2 and "<i>so" not in page and "<b>two" not in page
-    assert "send 2 comments" in page
+    assert "send 2 comments" in page and re.search('id="approve"[^>]* disabled', page)
     assert "removed" in act(browser, "pool_remove_comment", second.pk)
     tree = PoolWorktree.objects.get()
     assert "not sent yet" in shown(browser.post(f"{address()}approve/", {"seen": seen}, follow=True))

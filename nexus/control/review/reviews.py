@@ -13,7 +13,8 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from django.db.models import Count, Exists, OuterRef, Q
+from django.db.models import Count, Exists, OuterRef, Q, Subquery
+from django.db.models.functions import Left
 
 from coordination import comments as comments_rules
 from coordination.comments import (
@@ -28,7 +29,7 @@ from coordination.comments import (
 from coordination.ids import new_id
 from coordination.services import workspaces
 from handoffs import operator_actions, selectors
-from handoffs.models import HELD, Handoff, HandoffStatus, VerifiedWork
+from handoffs.models import HELD, MAX_TITLE, Handoff, HandoffStatus, VerifiedWork
 from handoffs.transitions import By, FinishedTask, count_waiting_tasks, finished_tasks, refresh_plan
 from handoffs.verdicts import HANDOFFS
 from inbox.monitoring import Picture
@@ -70,6 +71,7 @@ class ReviewItem(NamedTuple):
     row: PoolWorktree
     handoff: Handoff | None  # that it is the work of
     unblocks: int  # handoffs and planned tasks that wait for it, also by way of others
+    title: str
 
     @property
     def since(self) -> datetime:
@@ -84,12 +86,27 @@ def waiting_for_review(among: Q = EVERY) -> list[ReviewItem]:
     works = handoffs_of([row.agent for row in rows])
     counts = selectors.count_dependents([handoff.pk for handoff in works.values()])
     tasks = count_waiting_tasks({row.agent.agent_id for row in rows})
+    asked = _first_asked([row.agent_id for row in rows])
     waits = []
     for row in rows:
         handoff = works.get(row.agent.pk)
         unblocks = (counts[handoff.pk] if handoff else 0) + tasks.get(row.agent.agent_id, 0)
-        waits.append(ReviewItem(row, handoff, unblocks))
+        title = handoff.title if handoff else asked.get(row.agent_id) or row.branch
+        waits.append(ReviewItem(row, handoff, unblocks, title))
     return sorted(waits, key=lambda each: -each.unblocks)
+
+
+def title_of(row: PoolWorktree, handoff: Handoff | None) -> str:
+    """Return what some work is: its handoff, else what its agent was asked first, else its branch."""
+    return handoff.title if handoff else _first_asked([row.agent_id]).get(row.agent_id) or row.branch
+
+
+def _first_asked(agent_keys: Sequence[str]) -> dict[str, str]:
+    """Return the first line of what each of these agents was asked first, by pool_agent_id."""
+    first = Turn.objects.filter(agent=OuterRef("pk")).order_by("queued_at")
+    agents = PoolAgent.objects.filter(pk__in=agent_keys)
+    asked = agents.annotate(asked=Subquery(first.values(start=Left("content", MAX_TITLE))[:1]))
+    return {key: (text or "").strip().partition("\n")[0] for key, text in asked.values_list("pk", "asked")}
 
 
 def desk() -> list[ReviewItem | FinishedTask]:

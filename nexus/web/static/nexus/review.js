@@ -15,6 +15,11 @@ const about = (row, more) => {
 
 if (form) {
   document.addEventListener("click", (event) => {
+    if (event.target.closest("[data-comment]")) {
+      event.preventDefault();
+      form.elements.text.focus();
+      return;
+    }
     const row = event.target.closest(".nx-diff [data-line] > a")?.parentElement;
     if (!row || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
