@@ -138,7 +138,7 @@ ACTIONS = (
     Action(
         "notice_test",
         "Send a test",
-        "sent a test, which arrives in a moment",
+        "sent a test, and took it",
         ("address", "addresses"),
         lambda notice_id: {"notice_id": notice_id},
         _addresses,

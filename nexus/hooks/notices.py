@@ -26,7 +26,7 @@ from nexus.core.background_work import BackgroundWork
 from nexus.core.clock import now
 from nexus.core.contributions import AttentionItem, AttentionKind
 from nexus.core.database.store import write
-from nexus.core.operations.errors import invalid, not_found
+from nexus.core.operations.errors import Code, NexusError, invalid, not_found
 from nexus.core.processes import CHUNK, CODE, NEUTRAL, environment, python, run
 from nexus.hooks import sender
 from nexus.hooks.config import HookSettings
@@ -102,12 +102,19 @@ def remove(*, notice_id: str, operator: str) -> None:
         audit.record(operator, "notice.removed", now(), notice_id=notice_id)
 
 
-def request_test(*, notice_id: str) -> NoticeAddress:
-    """Have the hub send a test to an address, whatever the hour, and end its pause. Raises NOT_FOUND."""
-    with write():
-        row = find_address(notice_id)
-        NoticeAddress.objects.filter(pk=notice_id).update(test_requested=True, next_attempt_at=None)
-        row.refresh_from_db()
+def test(*, notice_id: str) -> NoticeAddress:
+    """Send a test to an address now, whatever the hour, and store how it went. Raises NOT_FOUND, and CONFIG_ERROR with
+    the reason if it did not arrive."""
+    row = find_address(notice_id)
+    notice = Notice(row, *TEST, keys=row.sent_keys)
+    outcome = send(notice)
+    settle_notice(notice, outcome)
+    if outcome.error is not None:
+        raise NexusError(
+            Code.CONFIG_ERROR,
+            f"Nothing arrives at {row.name}: {outcome.error}. Change what is wrong there, or add the right address.",
+        )
+    row.refresh_from_db()
     return row
 
 

@@ -175,8 +175,7 @@ def test_a_failing_service_is_tried_again_later_and_needs_a_person(add: Call, as
         page = Client(headers={"host": "127.0.0.1"}, REMOTE_ADDR="127.0.0.1").get("/admin/attention/").text
         assert "Notices to ntfy fail" in page
     service.outcome = notices.NoticeResult()
-    run(ADA, "notice_test", {"notice_id": row["notice_id"]})
-    assert work() == [notices.NoticeResult()]
+    assert run(ADA, "notice_test", {"notice_id": row["notice_id"]})["data"]["last_error"] is None
     assert NoticeAddress.objects.get().failures == 0
 
 
@@ -341,8 +340,11 @@ def test_the_list_adds_tests_and_removes_an_address(db: None, browser: Client, s
     assert "questions, disk" in page and "22:00–07:00" in page and "127.0.0.1" not in page
     assert "127.0.0.1" not in browser.get(f"{LIST}{row.pk}/change/").text
     work()
-    browser.post("/admin/act/", {"do": f"notice_test {row.pk}"})
-    assert work() == [notices.NoticeResult()]
+    tested = {"do": f"notice_test {row.pk}", "next": LIST}
+    assert "was sent a test, and took it" in browser.post("/admin/act/", tested, follow=True).text
+    service.outcome = notices.NoticeResult("it answered 404")
+    page = browser.post("/admin/act/", tested, follow=True).text
+    assert "Nothing arrives at ntfy: it answered 404." in page and NoticeAddress.objects.get().failures == 1
     browser.post("/admin/act/", {"do": f"notice_remove {row.pk}", "asked": "1"})
     assert not NoticeAddress.objects.exists()
 

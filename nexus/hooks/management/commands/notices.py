@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from nexus.core.cli import CommandGroup
-from nexus.core.verbs import Option, Verb, VerbsCommand, name_argument, time
-from nexus.hooks import notices
+from nexus.core.verbs import Option, Verb, VerbsCommand, time
 
 
 class Command(VerbsCommand):
@@ -50,10 +48,9 @@ class Command(VerbsCommand):
             ),
             Verb(
                 "test",
-                "Send a test to an address now. Exit code 1 if it failed.",
-                self.test,
-                name_argument("notice_id", "The notice_id."),
-                ["nexus notices test ntc_…"],
+                operation="notice_test",
+                words=["notice_id"],
+                examples=["nexus notices test ntc_…"],
             ),
             Verb(
                 "delete",
@@ -63,12 +60,3 @@ class Command(VerbsCommand):
                 examples=["nexus notices delete ntc_…", "nexus notices delete ntc_… --yes"],
             ),
         )
-
-    def test(self, options: Mapping[str, Any]) -> int:
-        """Send a test from this process, and store how it went."""
-        row = notices.find_address(options["notice_id"])
-        notice = notices.Notice(row, *notices.TEST, keys=row.sent_keys)
-        sent = notices.send(notice)
-        notices.settle_notice(notice, sent)
-        self.show(options, {"notice_id": row.pk, "sent": sent.error is None, "error": sent.error})
-        return 0 if sent.error is None else 1
