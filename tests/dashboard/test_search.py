@@ -18,7 +18,7 @@ import nexus.dashboard.views.search
 from coordination.ids import new_id
 from coordination.models import Agent, Artifact, Workspace
 from handoffs.models import Handoff
-from nexus.control.models import PoolAgent, Question
+from nexus.control.models import Entry, PoolAgent, Question, Turn
 from nexus.control.toolset import CONTROL
 from nexus.core.clock import now
 from nexus.core.operations.caller import Caller
@@ -62,6 +62,17 @@ def test_it_finds_what_agents_ask_people(team: Ids, browser: Client) -> None:
     text = page(browser, "colophon")
     assert groups(text)[0] == "Questions" and f"/admin/questions/{question_id}/" in text
     assert "question of planner, asked" in text and "<b>colophon" not in text
+
+
+def test_it_finds_runs_by_what_their_transcripts_say(team: Ids, browser: Client) -> None:
+    turn = Turn.objects.get(pk=team["run"])
+    Entry.objects.create(agent=turn.agent, turn=turn, position=90, role="tool", content="<b>rhubarb</b>", tokens=1,
+                         created_at=now())  # fmt: skip
+    for words in ("Look around", "rhubarb"):
+        text = page(browser, words)
+        assert (
+            groups(text) == ["Runs"] and f"/admin/control/turn/{turn.pk}/change/" in text and "<b>rhubarb" not in text
+        )
 
 
 def test_it_finds_handoffs_by_their_titles(team: Ids, browser: Client) -> None:
@@ -138,7 +149,7 @@ def test_it_takes_any_text_for_a_query(team: Ids, browser: Client) -> None:
 
 
 def test_it_asks_a_bounded_number_of_queries(team: Ids, browser: Client) -> None:
-    assert queries(lambda: page(browser, "planner")) <= 40
+    assert queries(lambda: page(browser, "planner")) <= 42
 
 
 def test_it_reads_the_newest_of_a_kind_alone(team: Ids, browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,6 +215,13 @@ def grow(project: Workspace, number: int) -> None:
     )
     Cycle.objects.bulk_create(Cycle(workspace=project, position=each, digest=new_id("d"), **cycle) for each in rows)
     Artifact.objects.bulk_create(Artifact(artifact_id=new_id("art"), workspace=project, **file) for _ in rows)
+    lead = PoolAgent.objects.get(agent_id="lead")
+    ran: dict[str, Any] = {"source": "rpc", "status": "done", "queued_at": at, "started_at": at, "ended_at": at}
+    runs = [Turn(turn_id=new_id("turn"), agent=lead, request_id=new_id("r"), content="Common", **ran) for _ in rows]
+    first = lead.entries.count()
+    said: dict[str, Any] = {"role": "user", "content": "Common", "tokens": 1, "created_at": at}
+    Turn.objects.bulk_create(runs)
+    Entry.objects.bulk_create(Entry(agent=lead, turn=run, position=first + n, **said) for n, run in enumerate(runs))
     Question.objects.bulk_create(
         Question(question_id=new_id("qst"), agent_id="x", asked_at=at, expires_at=at, **asked) for _ in rows
     )

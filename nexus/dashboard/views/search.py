@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from django.core.paginator import Paginator
 from django.db.models import F, Model, Q, QuerySet
+from django.db.models.functions import Left
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -24,7 +25,7 @@ from handoffs.models import Handoff
 from handoffs.selectors import containing
 from inbox.search import Hit, around, search
 from nexus.control.agents import monitoring
-from nexus.control.models import PoolAgent, Question
+from nexus.control.models import Entry, PoolAgent, Question, Turn
 from nexus.core.clock import now
 from nexus.core.fulltext import HIT_ENDS, HIT_STARTS, words_of
 from nexus.dashboard.forms import SearchFilters
@@ -41,6 +42,7 @@ from nexus.web.theme import navigation
 EACH = 6  # results of a kind
 LOOKED = 60  # messages and events that are examined to find so many
 READ = 2_000  # rows of a kind without a search index that are compared with the words
+BEGINNING = 4_000  # characters of an entry of a transcript
 M = TypeVar("M", bound=Model)
 UNMARKED = {ord(HIT_STARTS): None, ord(HIT_ENDS): None}
 
@@ -114,6 +116,7 @@ def _groups(words: str) -> Iterator[ResultGroup]:
     groups = (
         _group("Agents", _agents(words), "agents", q=words),
         _group("Agents of the pool", _pool(words), "pool", q=words),
+        _group("Runs", _runs(words), "control_turn_changelist"),
         _group("Workspaces", _workspaces(words), "coordination_workspace_changelist", q=words),
         _group("Handoffs", _handoffs(words), "handoffs_handoff_changelist", q=words),
         _group("Files", _files(words), "files_reservation_changelist", q=words),
@@ -159,6 +162,22 @@ def _pool(words: str) -> Iterator[Match]:
         state = "ended" if row.ended_at else "in the pool"
         description = f"{state}, {row.preset}, runner {plain(row.runner)}"
         yield Match(plain(row.agent_id), description, _at("pool_agent", row.pk), "groups", moment=row.created_at)
+
+
+def _runs(words: str) -> Iterator[Match]:
+    """Search runs by what was asked and answered, and by the beginning of each entry of the transcripts."""
+    said = _newest(Entry.objects.exclude(turn=None)).annotate(start=Left("content", BEGINNING))
+    named = Q(content__icontains=words) | Q(answer__icontains=words) | Q(why__icontains=words)
+    newest = _newest(Turn.objects.all())
+    rows = Turn.objects.filter(
+        Q(pk__in=newest.filter(named).order_by().values("pk"))
+        | Q(pk__in=said.filter(start__icontains=words).order_by().values("turn"))
+    )
+    for row in rows.select_related("agent").order_by("-pk")[: EACH + 1]:
+        held = next((text for text in (row.content, row.answer) if text and words.lower() in text.lower()), "")
+        description, link = f"run of {plain(row.agent.agent_id)}, {row.outcome}", _at("control_turn_change", row.pk)
+        title = plain(row.content.strip().partition("\n")[0])[:100] or plain(row.pk)
+        yield Match(title, description, link, "play_circle", _excerpt(held, words), row.queued_at)
 
 
 def _workspaces(words: str) -> Iterator[Match]:
