@@ -23,8 +23,7 @@ ADDRESSES = """
 /admin/inbox/message/?q=nothing-has-this /admin/inbox/message/?workspace={workspace}
 /admin/inbox/message/?workspace={workspace}&status=parked
 /admin/inbox/message/?agent=agent-007&status=nobody /admin/inbox/message/?message_id__lt={parked}
-/admin/agents/ /admin/agents/agent-007/ /admin/agents/agent-007/mail/ /admin/agents/agent-007/mail/?tab=nobody
-/admin/agents/agent-007/try/?since=1 /admin/agents/+new/
+/admin/coordination/agent/ /admin/agents/agent-007/ /admin/coordination/agent/add/
 /admin/inbox/message/?agent=agent-000 /admin/agents/agent-000/ /admin/agents/agent-000/mail/
 /admin/coordination/event/ /admin/coordination/event/?workspace={workspace}
 /admin/coordination/event/?type=artifact.created

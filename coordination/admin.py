@@ -23,7 +23,16 @@ from coordination.forms import TITLES, RoleLimitsForm, limits_of
 from coordination.log.emit import streams
 from coordination.log.selectors import newest_event_id
 from coordination.log.sentences import lines, quiet_types
-from coordination.models import AgentLimits, Artifact, Channel, Event, LimitScope, Session, Workspace
+from coordination.models import (
+    AgentLimits,
+    Artifact,
+    Channel,
+    Event,
+    LimitScope,
+    Session,
+    SessionStatus,
+    Workspace,
+)
 from coordination.routing import Target, describe
 from coordination.rows import EventRow, event_row
 from coordination.selectors import roles
@@ -130,11 +139,15 @@ class InWorkspace(OperationAdmin):
 @admin.register(Session)
 class SessionAdmin(InWorkspace):
     list_display = ("session_id", "who", "workspace_link", "status", "started", "heard", "closed")
+    operations = ("session_close",)
     list_filter = ("status", WorkspaceFilter)
     search_fields = ("session_id", "agent__agent_id")
     ordering = ("-session_id",)
     fields = ("session_id", "who", "workspace_link", "status", "started", "heard", "closed", "about", "what")
     readonly_fields = fields
+
+    def operations_on(self, row: Session) -> Sequence[str]:
+        return self.operations if row.status == SessionStatus.ACTIVE else ()
 
     who = column("Agent", lambda row: link("agent", row.agent_id, row.agent_id))
     started = column("Started", lambda row: moment(row.started_at), ordering="session_id")
@@ -347,6 +360,11 @@ class EventAdmin(InWorkspace):
     content = column("Payload", lambda row: readable(row.payload))
 
 
+def limits_in_words(row: AgentLimits) -> str:
+    """Return the limits of an agent or a role, without the lists of what it may use."""
+    return ", ".join(f"{TITLES.get(name, name)}: {value or 'no limit'}" for name, value in row.values.items()) or "–"
+
+
 @admin.register(AgentLimits)
 class AgentLimitsAdmin(OperationAdmin):
     intro = (
@@ -374,12 +392,7 @@ class AgentLimitsAdmin(OperationAdmin):
 
     whose = column("Of", lambda row: records.text(f"{row.scope} {row.name}"))
 
-    @admin.display(description="Limits")
-    def limits(self, row: AgentLimits) -> str:
-        return (
-            ", ".join(f"{TITLES.get(name, name)}: {value or 'no limit'}" for name, value in row.values.items()) or "–"
-        )
-
+    limits = column("Limits", lambda row: limits_in_words(row))
     may_use = column("May use", lambda row: plain(", ".join(row.allowed or ())) or "–")
     may_not_use = column("May not use", lambda row: plain(", ".join(row.refused or ())) or "–")
     updated = column("Changed", lambda row: moment(row.updated_at))
@@ -387,7 +400,7 @@ class AgentLimitsAdmin(OperationAdmin):
     @admin.display(description="Change")
     def change(self, row: AgentLimits) -> str:
         if row.scope == LimitScope.AGENT:
-            return link("agent", "On its page", row.name)
+            return link("act", "Change", do="limits_update:agent", on=row.name, next=self._list())
         return link("coordination_agentlimits_add", "Change", role=row.name)
 
 

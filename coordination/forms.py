@@ -99,7 +99,7 @@ class ProfileForm(OperationForm):
         """Return the profile as the operations take it; an empty role is None."""
         return {**self.cleaned_data, "role": self.cleaned_data["role"] or None}
 
-    def changes(self) -> dict[str, Any]:
+    def arguments(self) -> dict[str, Any]:
         """Return the fields that were changed."""
         return {name: value for name, value in self.profile().items() if name in self.changed_data}
 
@@ -109,6 +109,9 @@ class NewAgentForm(ProfileForm):
         label="Agent id", widget=forms.TextInput(attrs={"autofocus": True, "placeholder": "reviewer-1"})
     )
     field_order = ("agent_id",)
+
+    def arguments(self) -> dict[str, Any]:
+        return self.profile()
 
 
 def profile_of(agent: Agent) -> dict[str, str]:
@@ -142,16 +145,15 @@ class LimitsForm(OperationForm):
             holds = str(below.get(name, agent_limits.for_all(name)) or "no limit")
             widget = forms.TextInput(attrs={"inputmode": "numeric", "placeholder": holds})
             self.fields[name] = NumberField(
-                required=False, show_hidden_initial=True, label=TITLES.get(name, name), widget=widget
+                required=False,
+                show_hidden_initial=True,
+                label=TITLES.get(name, name),
+                widget=widget,
+                help_text="Empty: the limit in grey. 0: no limit.",
             )
         for name, label in LISTS.items():
             widget = forms.TextInput(attrs={"placeholder": below.get(name, "")})
             self.fields[name] = NamesField(required=False, show_hidden_initial=True, label=label, widget=widget)
-
-    @property
-    def numbers(self) -> list[forms.BoundField]:
-        """The fields of the numeric limits."""
-        return [self[name] for name in agent_limits.names()]
 
     def arguments(self) -> dict[str, Any]:
         """Return the changed limits as the operation takes them; an empty list is None."""
@@ -210,14 +212,6 @@ def limits_of(scope: LimitScope, name: str) -> dict[str, Any]:
     if row is None:
         return {}
     return {**row.values, "allowed": ", ".join(row.allowed or ()), "refused": ", ".join(row.refused or ())}
-
-
-class KeyForm(forms.Form):
-    what = forms.ChoiceField(choices=[(what, what) for what in ("issue", "activate", "deactivate")])
-
-
-class SessionForm(forms.Form):
-    session = forms.CharField()
 
 
 class SettingField(forms.CharField):

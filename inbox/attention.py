@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from coordination.models import Agent, Workspace
+from coordination.attention import agent_names
+from coordination.models import Workspace
 from coordination.presence import AgentState, Presence
 from inbox import dead_letters, receipts
 from inbox.models import Delivery, DeliveryStatus
@@ -185,11 +186,6 @@ def _letter_to(agent_id: str) -> dict[str, Any]:
         "subject": "From the operator",
         "target": {"strategy": "direct", "agent_id": agent_id},
     }
-
-
-def agent_names(agent_ids: Sequence[str]) -> dict[str, str]:
-    """Return the names of the agents that still exist, by id."""
-    return {name: name for name in Agent.objects.filter(pk__in=agent_ids).values_list("pk", flat=True)}
 
 
 ACTIONS = (

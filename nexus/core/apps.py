@@ -251,8 +251,8 @@ def bells() -> list[BrowserNotification]:
 
 
 def actions() -> dict[str, Action]:
-    """Return every app's actions, by operation."""
-    return {action.operation: action for app in nexus_apps() for action in app.actions()}
+    """Return every app's actions, by name."""
+    return {action.name: action for app in nexus_apps() for action in app.actions()}
 
 
 def mcp_servers() -> dict[str, Callable[[Caller], Any]]:

@@ -224,10 +224,20 @@ class Action:
     needed: Sequence[str] = ()  # those of them that must be typed
     # A parameter that a person may change first, in a form: its name, what it is, and what it is of a thing by its id.
     edits: tuple[str, str, Callable[[str], str]] | None = None
-    undo: str = ""  # the operation of another action, which takes it back
+    undo: str = ""  # the name of another action, which takes it back
     danger: bool = False  # it is asked for once more
     toolset: str = "coordination"
     tells: Callable[[str], str] | None = None  # what to know before it is done to one thing, by its id
+    variant: str = ""  # sets it apart from other actions with its operation
+    # Of actions on one thing alone: the form of the parameters, by its id and what was posted; and the page that shows
+    # what the operation returned, by the request and the data.
+    form: Callable[[str, Any], Any] | None = None
+    shows: Callable[[Any, Mapping[str, Any]], Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """What buttons and addresses call it."""
+        return f"{self.operation}:{self.variant}" if self.variant else self.operation
 
 
 @dataclass(frozen=True)

@@ -61,17 +61,8 @@ class TimelineFilters(WorkspaceFilters):
         return self.cleaned_data.get(name)
 
 
-class AgentFilters(WorkspaceFilters):
-    q = words_field("Id, role or capability")
-    page = number_field()
-
-
 class RosterFilters(WorkspaceFilters):
     q = words_field(placeholder="agent, role or work", **{"aria-label": "Find agents"})
-
-
-class ArrivalFilters(Filters):
-    since = number_field()
 
 
 class SearchFilters(Filters):

@@ -33,7 +33,7 @@ class NexusAdminSite(UnfoldAdminSite):  # type: ignore[misc]  # the theme ships 
         """Return the URLs of the dashboard's pages, which come before the models' own."""
         from nexus.dashboard.urls import moved, pages
 
-        return [*pages(self), *moved()]
+        return [*moved(), *pages(self)]  # an old address that is no id comes before the ids
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponseBase:
         """Show the home page."""

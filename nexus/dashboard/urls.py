@@ -16,7 +16,8 @@ from django.views.generic import RedirectView
 from handoffs import selectors
 from nexus.core.apps import nexus_apps
 from nexus.core.contributions import Page
-from nexus.dashboard.views import actions, agents, board, graph, home, search, timeline
+from nexus.dashboard import admin
+from nexus.dashboard.views import actions, board, graph, home, search, timeline
 from nexus.web.page import beside
 
 
@@ -104,32 +105,25 @@ PAGES = (
         position=6,
     ),
     Page(
-        "agents",
-        "agents/",
-        agents.agents,
-        "Agents",
-        "smart_toy",
-        "Now",
+        "coordination_agent_changelist",
+        title="Agents",
+        icon="smart_toy",
+        section="Now",
+        words={"agent_create": "Add on the page Agents", "agent_register": "Add on the page Agents"},
         about="Who is in the team; its keys, profile and limits.",
         position=1,
         by_workspace=True,
     ),
-    Page("agent_new", "agents/+new/", agents.new, words={"agent_create": "New agent", "agent_register": "New agent"}),
-    Page(
-        "agent_key",
-        "agents/<id:agent_id>/key/",
-        agents.key,
-        words={"agent_key_issue": "Issue a key there", "agent_key_set_active": "Activate on the agent's page"},
-    ),
-    Page("agent_limits", "agents/<id:agent_id>/limits/", agents.limit),
-    Page("agent_delete", "agents/<id:agent_id>/delete/", agents.delete),
-    Page("agent_close_session", "agents/<id:agent_id>/close/", agents.close_session),
-    Page("agent_try", "agents/<id:agent_id>/try/", agents.try_it),
     Page(
         "agent",
         "agents/<id:agent_id>/",
-        agents.agent,
-        words={"agent_update": "Profile on the agent's page", "agent_get": "the agent's page"},
+        admin.agent,
+        words={
+            "agent_get": "the agent's page",
+            "agent_update": "Profile on the agent's page",
+            "agent_key_issue": "Issue a key on the agent's page",
+            "agent_key_set_active": "Activate on the agent's page",
+        },
     ),
     Page(
         "speak",
@@ -154,6 +148,8 @@ MOVED = {
     "events/": "coordination_event_changelist",
     "events/<int:object_id>/": "coordination_event_change",
     "board/<str:object_id>/": "handoffs_handoff_change",
+    "agents/": "coordination_agent_changelist",
+    "agents/+new/": "coordination_agent_add",
     "webhooks/": "hooks_webhook_changelist",
     "webhooks/<str:object_id>/": "hooks_webhook_change",
     "notices/": "hooks_noticeaddress_changelist",

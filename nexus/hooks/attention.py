@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+from coordination.attention import agent_names, the_agent
 from coordination.paths import workspace_id_of
-from inbox.attention import agent_names
 from inbox.monitoring import Inbox, Picture
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Items
 from nexus.core.harness_events import Activity
@@ -122,7 +122,7 @@ ACTIONS = (
         "Mute…",
         "muted",
         ("agent", "agents"),
-        lambda agent_id: {"agent_id": agent_id},
+        the_agent,
         agent_names,
         asks={"lasting": "For how long nothing wakes it, such as 1h, 30m or 2d; 0 ends it"},
         needed=["lasting"],

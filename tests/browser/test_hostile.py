@@ -87,7 +87,7 @@ PAGES = [
         "/admin/inbox/message/{long}/change/",
         "/admin/coordination/event/",
         "/admin/find/?q=window",
-        "/admin/agents/",
+        "/admin/coordination/agent/",
         "/admin/speak/?reply={letter}",
     ),
     *("/admin/topics/topic/?q=window", "/admin/topics/{room}/", "/admin/topics/{room}/?q=window"),
@@ -119,7 +119,7 @@ def test_it_runs_nothing_loads_nothing_and_keeps_its_shape(page: Page, harm: Ids
 
 def test_it_opens_an_agent_whatever_its_name(page: Page, harm: Ids) -> None:
     for agent_id in NAMES:
-        page.goto("/admin/agents/")
+        page.goto("/admin/coordination/agent/")
         page.locator("tbody tr td:first-child a").filter(has_text=agent_id[:4]).first.click()
         expect(page.get_by_role("heading", name="Profile")).to_be_visible()
         assert page.evaluate("window.pwned") is None
@@ -141,7 +141,9 @@ def test_it_opens_hostile_mail_without_running_it(page: Page, harm: Ids) -> None
     assert page.evaluate("window.pwned") is None
 
 
-@pytest.mark.parametrize("path", ["/admin/agents/", "/admin/coordination/session/", "/admin/inbox/message/"])
+@pytest.mark.parametrize(
+    "path", ["/admin/coordination/agent/", "/admin/coordination/session/", "/admin/inbox/message/"]
+)
 def test_it_cuts_neither_names_nor_labels_on_a_narrow_screen(page: Page, harm: Ids, path: str) -> None:
     page.set_viewport_size({"width": 400, "height": 900})
     page.goto(path)

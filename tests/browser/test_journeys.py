@@ -125,17 +125,17 @@ def test_it_filters_and_opens_events(page: Page, team: Ids) -> None:
 
 
 def test_it_creates_an_agent_and_sees_its_first_call_arrive(page: Page, hub: Hub, team: Ids) -> None:
-    page.goto("/admin/agents/")
-    page.get_by_role("link", name="New agent").click()
+    page.goto("/admin/coordination/agent/")
+    page.get_by_role("link", name="Add agent").click()
     page.get_by_label("Agent id").fill("newcomer")
-    page.get_by_role("button", name="Create agent and key").click()
+    page.get_by_role("button", name="Add", exact=True).click()
     key = page.locator("#api-key").inner_text()
     page.locator("[data-copy=api-key]").click()
     expect(page.locator("[data-copy=api-key]")).to_have_text("Copied")
     assert page.evaluate("navigator.clipboard.readText()") == key
     configuration = json.loads(page.locator("#snippet-cursor").inner_text())
     server = configuration["mcpServers"]["nexus"]
-    expect(page.get_by_role("heading", name="Waiting for a call of newcomer")).to_be_visible()
+    expect(page.locator("#row")).to_contain_text("offline")
 
     async def first_call() -> None:
         transport = streamable_http_client(server["url"], http_client=create_mcp_http_client(headers=server["headers"]))
@@ -144,7 +144,7 @@ def test_it_creates_an_agent_and_sees_its_first_call_arrive(page: Page, hub: Hub
 
     with ThreadPoolExecutor(1) as pool:
         pool.submit(asyncio.run, first_call()).result()
-    expect(page.get_by_role("heading", name="newcomer is here")).to_be_visible()
+    expect(page.locator("#row")).to_contain_text("present")
     expect(page.locator("#api-key")).to_have_text(key)
 
 

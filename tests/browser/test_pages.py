@@ -41,11 +41,11 @@ PAGES = {
     "files_ended": "/admin/files/reservation/?state=ended&q=zzz",
     "reservation": "/admin/files/reservation/{reservation}/change/",
     "find": "/admin/find/?q=parser",
-    "agents": "/admin/agents/",
+    "agents": "/admin/coordination/agent/",
     "agent": "/admin/agents/planner/",
     "limits": "/admin/coordination/agentlimits/add/?role=worker",
-    "agent_new": "/admin/agents/+new/",
-    "try": "/admin/agents/planner/try/?since=0",
+    "agent_new": "/admin/coordination/agent/add/",
+    "agent_profile": "/admin/act/?do=agent_update&on=planner",
     "speak": "/admin/speak/",
     "notices": "/admin/hooks/noticeaddress/",
     "webhook_add": "/admin/hooks/webhook/add/",
@@ -128,7 +128,7 @@ def dark(page: Page) -> bool:
     return bool(page.evaluate("document.documentElement.classList.contains('dark')"))
 
 
-@pytest.mark.parametrize("name", ["agents", "settings"])
+@pytest.mark.parametrize("name", ["home", "settings"])
 def test_it_shows_a_table_whole_on_a_narrow_screen(page: Page, team: Ids, name: str) -> None:
     page.set_viewport_size({"width": 400, "height": 900})
     page.goto(PAGES[name])
@@ -141,7 +141,7 @@ def test_it_shows_a_table_whole_on_a_narrow_screen(page: Page, team: Ids, name: 
     assert sizes and max(sizes) <= 1
 
 
-@pytest.mark.parametrize("name", ["agents"])
+@pytest.mark.parametrize("name", ["home"])
 def test_it_breaks_no_short_name_in_a_table(page: Page, team: Ids, name: str) -> None:
     page.goto(PAGES[name])
     names = page.locator(".nx-table .nx-name")

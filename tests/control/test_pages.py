@@ -460,7 +460,7 @@ def test_home_tells_what_runs_and_what_waits_in_the_pool(lead: PoolAgent, writer
     assert "1</strong> at work" in page and "0</strong> stuck" in page
     on_the_bus = shown(browser.get("/admin/agents/writer/"))
     assert f"/admin/pool/{writer.pk}/" in on_the_bus and "turn: Write the reader" in on_the_bus
-    listed = shown(browser.get("/admin/agents/"))
+    listed = shown(browser.get("/admin/coordination/agent/"))
     assert listed.count('data-tone="present">in the pool<') == 2 and "offline" not in listed
     assert 'class="node present"' in shown(browser.get("/admin/graph/"))
 

@@ -119,7 +119,7 @@ def test_it_shows_every_page_on_a_full_disk_that_nobody_visited_before(committed
     plain, _ = addresses()
     with connection.execute_wrapper(full):
         answers = {url: browser.get(url) for url in plain}
-        refused = browser.post("/admin/agents/+new/", {"agent_id": "ann"})
+        refused = browser.post("/admin/coordination/agent/add/", {"agent_id": "ann"})
     assert {url: got.status_code for url, got in answers.items() if got.status_code not in (200, 302)} == {}
     for page in (answers["/admin/"], answers["/admin/inbox/message/"], answers["/admin/inbox/message/"], refused):
         assert told("full") in page.content.decode()

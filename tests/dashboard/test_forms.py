@@ -36,6 +36,15 @@ def team(db: None, tmp_path: Path) -> Ids:
     return {**scene.play(do, tmp_path), "root": str(tmp_path)}
 
 
+NEW, ACT = "/admin/coordination/agent/add/", "/admin/act/"
+PROFILE = f"{ACT}?do=agent_update&on=planner"
+
+
+def change(browser: Client, profile: dict[str, str]) -> Any:
+    """Submit the form of an agent's profile."""
+    return browser.post(ACT, {**profile, "do": "agent_update planner", "asked": "1"})
+
+
 def told(page: Any) -> dict[str, str]:
     """What a page says is wrong, by field."""
     found = re.findall(r'<p class="nx-wrong" id="(?:id_|set-)(\w+?)_error" role="alert">(.*?)</p>', page.text, re.S)
@@ -95,8 +104,8 @@ def test_it_takes_metadata_that_is_json_and_says_of_other_that_it_is_none(text: 
 
 def test_it_says_at_the_field_that_metadata_is_no_json(team: Ids, browser: Client) -> None:
     for text in ["{a: 1}", "[" * 100_000, "{", "nul", "NaN", "[-Infinity]"]:
-        for path in ("/admin/agents/+new/", "/admin/agents/planner/"):
-            answer = browser.post(path, {"agent_id": "scout", "role": "guide", "metadata": text})
+        for path, more in ((NEW, {"agent_id": "scout"}), (ACT, {"do": "agent_update planner", "asked": "1"})):
+            answer = browser.post(path, {**more, "role": "guide", "metadata": text})
             assert told(answer).keys() == {"metadata"} and "no JSON" in told(answer)["metadata"]
             assert 'value="guide"' in answer.text
         assert not Agent.everyone.filter(pk="scout").exists()
@@ -105,11 +114,11 @@ def test_it_says_at_the_field_that_metadata_is_no_json(team: Ids, browser: Clien
 
 def test_it_brings_what_an_operation_refuses_back_to_its_field(team: Ids, browser: Client) -> None:
     before = Handoff.objects.count()
-    of_agent = "/admin/agents/planner/limits/"
+    limits = {"do": "limits_update:agent planner", "asked": "1"}
     for path, form, field in (
-        ("/admin/agents/+new/", {"agent_id": "x" * 300}, "agent_id"),
-        ("/admin/agents/+new/", {}, "agent_id"),
-        ("/admin/agents/planner/", {"role": "x" * 300}, "role"),
+        (NEW, {"agent_id": "x" * 300}, "agent_id"),
+        (NEW, {}, "agent_id"),
+        (ACT, {"do": "agent_update planner", "asked": "1", "role": "x" * 300}, "role"),
         ("/admin/speak/", letter(team, to="nobody"), "to"),
         ("/admin/speak/", letter(team), "to"),
         ("/admin/speak/", letter(team, strategy="role"), "role"),
@@ -121,9 +130,9 @@ def test_it_brings_what_an_operation_refuses_back_to_its_field(team: Ids, browse
         ("/admin/retention/reset/", {"confirm": "rest"}, "confirm"),
         ("/admin/coordination/agentlimits/add/", {"unread": "4"}, "role"),
         ("/admin/coordination/agentlimits/add/", {"role": "worker", "refused": "<b>nothing"}, "refused"),
-        (of_agent, {"unread": "many"}, "unread"),
-        (of_agent, {"recipients": "9999999"}, "recipients"),
-        (of_agent, {"refused": "<b>nothing"}, "refused"),
+        (ACT, {**limits, "unread": "many"}, "unread"),
+        (ACT, {**limits, "recipients": "9999999"}, "recipients"),
+        (ACT, {**limits, "refused": "<b>nothing"}, "refused"),
     ):
         assert told(browser.post(path, form)).keys() == {field}, (path, form)
     assert Handoff.objects.count() == before and not AgentLimits.objects.exists()
@@ -135,7 +144,7 @@ TO = {"to": "planner"}
 
 def wrongs(team: Ids) -> list[tuple[str, dict[str, str]]]:
     """Every form, filled with what its operation refuses."""
-    agent, cancel = "/admin/agents/planner/", {"do": "handoff_withdraw", "asked": "1"}
+    profile, cancel = {"do": "agent_update planner", "asked": "1"}, {"do": "handoff_withdraw", "asked": "1"}
     return [
         ("/admin/speak/", letter(team, **TO, body=LONG)),
         ("/admin/speak/", letter(team, **TO, subject=LONG)),
@@ -147,19 +156,19 @@ def wrongs(team: Ids) -> list[tuple[str, dict[str, str]]]:
         ("/admin/speak/", letter(team, **TO, reply="msg_none")),
         ("/admin/speak/", letter(team, **TO, reply=LONG)),
         ("/admin/speak/", work(team, payload=LONG)),
-        ("/admin/agents/+new/", {"agent_id": LONG}),
-        ("/admin/agents/+new/", {"agent_id": "planner"}),
-        ("/admin/agents/+new/", {"agent_id": "scout", "metadata": json.dumps(LONG)}),
-        ("/admin/agents/+new/", {"agent_id": "scout", "capabilities": ",".join("ab" * 400)}),
-        ("/admin/agents/+new/", {"agent_id": "scout", "capabilities": LONG}),
-        ("/admin/agents/+new/", {"agent_id": "scout", "toolsets": "bogus"}),
-        (agent, {"role": LONG}),
-        (agent, {"metadata": json.dumps({"a": LONG})}),
-        (agent, {"metadata": "[" * 65 + "]" * 65}),
-        (agent, {"toolsets": "bogus"}),
-        ("/admin/agents/archivist/key/", {"what": "activate"}),
-        (f"{agent}close/", {"session": "ses_none"}),
-        ("/admin/agents/nobody/delete/", {}),
+        (NEW, {"agent_id": LONG}),
+        (NEW, {"agent_id": "planner"}),
+        (NEW, {"agent_id": "scout", "metadata": json.dumps(LONG)}),
+        (NEW, {"agent_id": "scout", "capabilities": ",".join("ab" * 400)}),
+        (NEW, {"agent_id": "scout", "capabilities": LONG}),
+        (NEW, {"agent_id": "scout", "toolsets": "bogus"}),
+        (ACT, {**profile, "role": LONG}),
+        (ACT, {**profile, "metadata": json.dumps({"a": LONG})}),
+        (ACT, {**profile, "metadata": "[" * 65 + "]" * 65}),
+        (ACT, {**profile, "toolsets": "bogus"}),
+        (ACT, {"do": "agent_key_set_active:on archivist"}),
+        (ACT, {"do": "session_close ses_none"}),
+        (ACT, {"do": "agent_delete nobody", "asked": "1"}),
         ("/admin/act/", {**cancel, "on": team["open"], "reason": LONG}),
         ("/admin/act/", {**cancel, "on": team["orphan"]}),
         ("/admin/act/", {**cancel, "on": team["orphan"]}),
@@ -185,19 +194,17 @@ def test_it_sends_nobody_to_a_verb_that_people_do_not_have(team: Ids, browser: C
 
 
 def test_it_takes_a_profile_back(team: Ids, browser: Client) -> None:
-    page = "/admin/agents/planner/"
-    browser.post(page, {"role": "guide", "capabilities": "maps", "metadata": '{"a": 1}'})
-    browser.post(page, {**filled(browser.get(page).text), "role": "", "capabilities": "", "metadata": ""})
+    change(browser, {"role": "guide", "capabilities": "maps", "metadata": '{"a": 1}'})
+    change(browser, {**filled(browser.get(PROFILE).text), "role": "", "capabilities": "", "metadata": ""})
     planner = Agent.objects.get(pk="planner")
     assert (planner.role, planner.metadata) == (None, None) and not planner.capabilities
 
 
 def test_it_leaves_alone_what_an_agent_said_of_itself_while_its_page_was_open(team: Ids, browser: Client) -> None:
-    page = "/admin/agents/planner/"
     do("agent_register", agent_id="planner", role="guide", capabilities=["maps"], metadata={"a": 1})
-    shown = {"metadata": '{"a": 1}', **filled(browser.get(page).text)}
+    shown = {"metadata": '{"a": 1}', **filled(browser.get(PROFILE).text)}
     do("agent_register", agent_id="planner", role="lead", capabilities=["maps", "tents"], metadata={"a": 2})
-    browser.post(page, {**shown, "toolsets": "coordination"})
+    change(browser, {**shown, "toolsets": "coordination"})
     planner = Agent.objects.get(pk="planner")
     assert (planner.role, planner.metadata, planner.toolsets) == ("lead", {"a": 2}, ["coordination"])
     assert capability_set(planner.capabilities) == {"maps", "tents"}
@@ -209,13 +216,14 @@ def set_limits(**given: Any) -> None:
 
 @pytest.mark.parametrize("whose", [{"agent_id": "planner"}, {"role": "worker"}])
 def test_it_leaves_alone_limits_that_another_set_meanwhile(team: Ids, browser: Client, whose: dict[str, str]) -> None:
-    shown_on, page = ("/admin/agents/planner/", "/admin/agents/planner/limits/")
+    page, more = f"{ACT}?do=limits_update:agent&on=planner", {"do": "limits_update:agent planner", "asked": "1"}
     if "role" in whose:
-        shown_on = page = "/admin/coordination/agentlimits/add/?role=worker"
+        page, more = "/admin/coordination/agentlimits/add/?role=worker", {}
     set_limits(**whose, limits={"unread": 9}, refused=["topics"])
-    shown = filled(browser.get(shown_on).text)
+    shown = filled(browser.get(page).text)
     set_limits(**whose, limits={"unread": 5, "recipients": 3}, refused=["topics", "files"])
-    assert browser.post(page, {**shown, "messages_per_minute": "4"}).status_code == 302
+    sent = {**shown, **more, "messages_per_minute": "4"}
+    assert browser.post(ACT if more else page, sent).status_code == 302
     kept = AgentLimits.objects.get()
     assert kept.values == {"unread": 5, "recipients": 3, "messages_per_minute": 4}
     assert kept.refused == ["topics", "files"]
@@ -229,29 +237,23 @@ def test_it_gives_a_role_the_limits_that_are_shown_of_another(team: Ids, browser
     assert (of_lead.values, of_lead.refused) == ({"unread": 9}, ["topics"])
 
 
-def test_it_changes_no_key_without_being_told_what(team: Ids, browser: Client) -> None:
-    key = browser.post("/admin/agents/planner/key/", {"what": "issue"})
-    assert "nxs_" in key.text
-    assert browser.post("/admin/agents/planner/key/", {"what": "x"}).status_code == 400
-    assert "deactivated" not in browser.get("/admin/agents/planner/").text
-
-
 def test_it_says_which_filter_of_a_page_is_malformed(team: Ids, browser: Client) -> None:
     assert told(browser.get("/admin/board/?workspace=x")).keys() == {"workspace"}
 
 
 def test_it_sets_an_agents_limits_and_takes_them_back(team: Ids, browser: Client) -> None:
-    page = "/admin/agents/planner/limits/"
-    limits = {"messages_per_minute": "30", "unread": "", "recipients": "0", "refused": "topics, handoff_create"}
-    assert browser.post(page, limits).status_code == 302
+    page, more = f"{ACT}?do=limits_update:agent&on=planner", {"do": "limits_update:agent planner", "asked": "1"}
+    limits = {**more, "messages_per_minute": "30", "unread": "", "recipients": "0", "refused": "topics, handoff_create"}
+    assert browser.post(ACT, limits).status_code == 302
     kept = AgentLimits.objects.get()
     assert (kept.scope, kept.name, kept.values) == ("agent", "planner", {"messages_per_minute": 30, "recipients": 0})
     assert (kept.allowed, kept.refused, kept.updated_by) == (None, ["topics", "handoff_create"], "local")
-    shown = browser.get("/admin/agents/planner/").text
+    shown = browser.get(page).text
     assert 'value="30"' in shown and 'value="topics, handoff_create"' in shown
+    assert "Messages a minute: 30, Recipients of a message: no limit" in browser.get("/admin/agents/planner/").text
 
-    emptied = {"messages_per_minute": "", "recipients": "", "refused": ""}
-    browser.post(page, {**filled(shown), **emptied})
+    emptied = {**more, "messages_per_minute": "", "recipients": "", "refused": ""}
+    browser.post(ACT, {**filled(shown), **emptied})
     assert not AgentLimits.objects.exists()
 
 
@@ -264,8 +266,9 @@ def test_it_shows_in_an_agents_empty_fields_what_its_role_and_all_are_held_to(
         "/admin/coordination/agentlimits/add/",
         {"role": role, "unread": "40", "messages_per_minute": "0", "refused": "topics"},
     )
+    page = browser.get(f"{ACT}?do=limits_update:agent&on=builder-1").text
     fields = {
-        name: re.search(rf'<input[^>]*name="{name}"[^>]*>', browser.get("/admin/agents/builder-1/").text)
+        name: re.search(rf'<input[^>]*name="{name}"[^>]*>', page)
         for name in ("unread", "messages_per_minute", "recipients", "refused")
     }
     shown = {name: re.search('placeholder="([^"]*)"', tag[0] if tag else "") for name, tag in fields.items()}
@@ -299,7 +302,7 @@ def test_it_sets_a_roles_limits_and_takes_them_back(team: Ids, browser: Client) 
 
 
 def test_it_lists_and_takes_back_an_agents_limits_beside_those_of_roles(team: Ids, browser: Client) -> None:
-    browser.post("/admin/agents/planner/limits/", {"unread": "7"})
+    browser.post(ACT, {"do": "limits_update:agent planner", "asked": "1", "unread": "7"})
     row = AgentLimits.objects.get()
     assert "agent planner" in browser.get("/admin/coordination/agentlimits/").text
     assert (
@@ -331,18 +334,17 @@ def test_the_settings_are_found_by_words_and_by_what_differs(db: None, browser: 
 def test_it_gives_an_agent_tags_of_the_catalog(team: Ids, browser: Client) -> None:
     for value in (None, "core", "web, and more"):
         assert does("tag_create", key="team", **({"value": value} if value else {}))["ok"]
-    page = "/admin/agents/planner/"
-    assert 'placeholder="team=core, team=web, and more"' in browser.get(page).text
-    browser.post(page, {**filled(browser.get(page).text), "tags": "team=core"})
+    assert 'placeholder="team=core, team=web, and more"' in browser.get(PROFILE).text
+    change(browser, {**filled(browser.get(PROFILE).text), "tags": "team=core"})
     assert Agent.objects.get(pk="planner").tags == {"team": ["core"]}
-    shown = filled(browser.get(page).text)
+    shown = filled(browser.get(PROFILE).text)
     assert shown["tags"] == "team=core"
     for wrong, why in (("team", "Write each tag as key=value"), ("{", "Write each"), ("team=cor", "VALIDATION_ERROR")):
-        assert why in browser.post(page, {**shown, "tags": wrong}).text
+        assert why in change(browser, {**shown, "tags": wrong}).text
     assert does("agent_update", agent_id="planner", tags={"team": ["web, and more"]})["ok"]
-    shown = filled(browser.get(page).text)
-    browser.post(page, {**shown, "role": "guide"})
+    shown = filled(browser.get(PROFILE).text)
+    change(browser, {**shown, "role": "guide"})
     planner = Agent.objects.get(pk="planner")
     assert (planner.role, planner.tags) == ("guide", {"team": ["web, and more"]})
-    browser.post(page, {**filled(browser.get(page).text), "tags": ""})
+    change(browser, {**filled(browser.get(PROFILE).text), "tags": ""})
     assert Agent.objects.get(pk="planner").tags is None

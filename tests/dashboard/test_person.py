@@ -43,27 +43,25 @@ def test_it_starts_a_local_client_by_the_whole_path_and_on_this_very_store(
         "db_path": "default",
         "database_url": "default",
     }
-    page = shown(browser.post("/admin/agents/+new/", {"agent_id": "scout"}))
+    page = shown(browser.post("/admin/coordination/agent/add/", {"agent_id": "scout"}))
     server = snippet(page, "claude-desktop")["mcpServers"]["nexus"]
     assert server["command"] == str(program)
     assert server["args"] == ["runmcp", "--home", str(settings.NEXUS.home)]
 
 
 def test_it_waits_for_the_first_call_beside_the_key(db: None, browser: Client) -> None:
-    page = shown(browser.post("/admin/agents/+new/", {"agent_id": "scout"}))
-    assert re.search("nxs_[0-9a-f]{48}", page) and "Waiting for a call" in page
+    page = shown(browser.post("/admin/coordination/agent/add/", {"agent_id": "scout"}))
     source = re.search(r'data-source="([^"]+)"', page)
-    assert source and 'id="arrival"' in page
-    assert "listening" in shown(browser.get(source[1]))
+    assert re.search("nxs_[0-9a-f]{48}", page) and source and 'data-region id="row"' in page
+    assert "<time" not in last_act(browser, source[1])
     do("agent_register", agent_id="scout")
-    assert "arrived" in shown(browser.get(source[1]))
+    assert "<time" in last_act(browser, source[1])
 
 
-def test_it_takes_no_earlier_act_for_a_call_with_a_new_key(db: None, browser: Client) -> None:
-    do("agent_register", agent_id="scout")
-    page = shown(browser.post("/admin/agents/scout/key/", {"what": "issue"}))
-    source = re.search(r'data-source="([^"]+)"', page)
-    assert source and "listening" in shown(browser.get(source[1]))
+def last_act(browser: Client, page: str) -> str:
+    """What the live part of an agent's page says of its last act."""
+    live = shown(browser.get(page)).partition('data-region id="row"')[2]
+    return live.partition("Last act")[2].partition("Latest events")[0]
 
 
 # Presence
@@ -79,7 +77,7 @@ def talkative(team: Ids) -> Any:
 
 
 def test_it_says_whom_broadcasts_do_not_reach_although_present(talkative: None, browser: Client) -> None:
-    for path in ["/admin/agents/?q=planner", "/admin/agents/planner/", "/admin/graph/?agent=planner"]:
+    for path in ["/admin/coordination/agent/?q=planner", "/admin/agents/planner/", "/admin/graph/?agent=planner"]:
         page = shown(browser.get(path))
         assert 'data-tone="present">present<' in page and "broadcasts do not reach it" in page
 
@@ -126,7 +124,7 @@ def test_it_shows_no_bound_of_the_machine_among_the_settings(team: Ids, browser:
 
 
 def test_it_names_the_way_in_the_words_of_the_pages(team: Ids, browser: Client) -> None:
-    page = shown(browser.post("/admin/agents/+new/", {"agent_id": "planner"}))
+    page = shown(browser.post("/admin/coordination/agent/add/", {"agent_id": "planner"}))
     assert "There is an agent 'planner' already: Profile on the agent's page changes it" in page
     assert "agent_update" not in page and "agent_key_issue" not in page
     handoff = {"what": "handoff", "workspace": team["workspace"], "strategy": "role", "role": "nobody", "payload": "x"}
@@ -147,11 +145,11 @@ def test_it_says_how_a_project_becomes_known(db: None, browser: Client, project:
 
 
 def test_it_offers_nothing_that_a_deleted_agent_cannot_have(team: Ids, browser: Client) -> None:
-    assert "Save" in shown(browser.get("/admin/agents/builder-2/"))
-    browser.post("/admin/agents/builder-2/delete/")
+    assert "Profile…" in shown(browser.get("/admin/agents/builder-2/"))
+    browser.post("/admin/act/", {"do": "agent_delete builder-2", "asked": "1"})
     page = shown(browser.get("/admin/agents/builder-2/"))
-    assert "It is no longer in the team" in page and "with the same id brings it back" in page
-    assert "Issue a key…" not in page and "Save" not in page and "Try it" not in page and "over stdio" not in page
+    assert "It is no longer in the team" in page and "with its id to bring it back" in page
+    assert 'name="do"' not in page and "over stdio" not in page
 
 
 # A handoff's outcome
@@ -281,19 +279,16 @@ def test_an_agents_page_says_first_what_it_works_on_and_tells_no_signs_of_life(t
     page = shown(browser.get("/admin/agents/builder-1/"))
     works = page[page.index("Works on") : page.index("Latest events")]
     assert f"/admin/handoffs/handoff/{team['claimed']}/change/" in works and "left" in works
-    assert page.index("Works on") < page.index("Latest events") < page.index("API key") < page.index("Profile")
-    latest = page[page.index("Latest events") : page.index("API key")]
+    assert page.index("Works on") < page.index("Latest events") < page.index("Metadata") < page.index("API key")
+    latest = page[page.index("Latest events") : page.index("Metadata")]
     assert "took" in latest and "is alive" not in latest
-    profile = page[page.index("Profile") : page.index("Messages a minute")]
-    assert "Delete agent…" in profile  # beside what it deletes, and not beside the key
 
 
 def test_an_agents_page_says_what_it_handed_over(team: Ids, browser: Client) -> None:
     page = shown(browser.get("/admin/agents/planner/"))
-    handed = page[page.index("Handed over, not settled") : page.index("Latest events")]
+    handed = page[page.index("Handed over, not settled") : page.index("Last act")]
     assert all(f"/admin/handoffs/handoff/{team[which]}/change/" in handed for which in ("open", "claimed", "orphan"))
-    assert re.search(r"with <[^>]*>builder-1<", handed) and "12 files" not in handed
-    assert "Handed over" not in shown(browser.get("/admin/agents/builder-2/"))
+    assert re.search(r"with\s+<[^>]*>builder-1<", handed) and "12 files" not in handed
 
 
 def test_the_help_names_each_page_of_the_sidebar(db: None, browser: Client) -> None:

@@ -128,7 +128,7 @@ SEARCHES = [
         "/admin/search/?s=",
         "/admin/inbox/message/?q=",
         "/admin/coordination/event/?q=",
-        "/admin/agents/?q=",
+        "/admin/coordination/agent/?q=",
     ),
     *(
         "/admin/topics/topic/?q=",

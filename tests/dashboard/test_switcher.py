@@ -16,7 +16,7 @@ from tests.pages import Ids, do
 
 FOLLOWING = [
     "",
-    *(f"{page}/" for page in "board timeline graph agents files/reservation plan attention".split()),
+    *(f"{page}/" for page in "board timeline graph coordination/agent files/reservation plan attention".split()),
     *("coordination/event/", "inbox/message/"),
 ]
 
@@ -35,7 +35,7 @@ def other(team: Ids, tmp_path: Path) -> str:
 
 def roster(text: str) -> list[str]:
     """The agents of the page's table."""
-    table = text.partition("<tbody>")[2].partition("</tbody>")[0]
+    table = text.partition("<table")[2].partition("</table>")[0]
     return list(dict.fromkeys(re.findall('href="/admin/agents/([^/"]+)/"', table)))
 
 
@@ -102,9 +102,9 @@ def test_home_shows_the_agents_work_and_events_of_the_workspace(browser: Client,
 
 
 def test_agents_shows_those_that_were_in_the_workspace(browser: Client, team: Ids, other: str) -> None:
-    page = browser.get(f"/admin/agents/?workspace={other}")
+    page = browser.get(f"/admin/coordination/agent/?workspace={other}")
     assert roster(page.text) == ["planner"]
-    assert len(roster(browser.get("/admin/agents/?workspace=").text)) == len(scene.TEAM)
+    assert len(roster(browser.get("/admin/coordination/agent/?workspace=").text)) == len(scene.TEAM)
 
 
 def test_what_needs_a_person_follows_the_workspace(browser: Client, team: Ids, other: str) -> None:

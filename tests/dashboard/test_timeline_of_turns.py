@@ -97,12 +97,6 @@ def test_a_turn_leads_to_its_place_in_the_transcript(worked: list[Turn], browser
     assert browser.get("/admin/pool/+turn/turn_x/").status_code == 404
 
 
-def test_it_shows_turns_in_an_agents_day(worked: list[Turn], browser: Browser) -> None:
-    page = text_of(browser, "/admin/agents/lead/")
-    assert "Fix the login: a turn by lead" in page and f"/admin/pool/+turn/{worked[0].pk}/" in page
-    assert re.search(r"waits for a person</span> 2 min", page) and re.search(r"a turn</span> 18 min", page)
-
-
 def test_it_narrows_to_a_window_an_agent_and_to_no_workspace(
     worked: list[Turn], browser: Browser, noon: datetime, tmp_path: Any
 ) -> None:

@@ -112,7 +112,7 @@ async def test_pages_that_wait_for_git_hold_up_no_other(
         form = {"do": f"pool_worktree_{verb}", "on": row.pk, "asked": "1"}
     transport = httpx.ASGITransport(app=Hub(), client=("127.0.0.1", 1))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        await client.get("/admin/agents/+new/")  # a form, with its cookie
+        await client.get("/admin/coordination/agent/add/")  # a form, with its cookie
         token = {"x-csrftoken": client.cookies[settings.CSRF_COOKIE_NAME]}
         ask = client.get if page.startswith("review/") else partial(client.post, headers=token, data=form)
         stuck = [asyncio.create_task(ask(address)) for _ in range(DJANGO_THREADS + 1)]
@@ -235,7 +235,7 @@ async def test_passwords_that_are_checked_hold_up_no_other_request(
     form = {"username": "ada", "password": "wrong"}
     transport = httpx.ASGITransport(app=Hub(), client=("127.0.0.1", 1))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-        await client.get("/admin/agents/+new/")  # a form, with its cookie
+        await client.get("/admin/coordination/agent/add/")  # a form, with its cookie
         token = {"x-csrftoken": client.cookies[settings.CSRF_COOKIE_NAME]}
         tries = [
             asyncio.create_task(client.post("/admin/login/", headers=token, data=form))
@@ -266,7 +266,7 @@ async def test_a_directory_that_does_not_answer_holds_up_whoever_named_it_alone(
         call = {"jsonrpc": "2.0", "id": 1, "method": "create_agent", "params": {"preset": "sandboxed", **named}}
         answer = await client.post("/rpc", json=call, headers={"authorization": f"Bearer {TOKEN}"})
         assert answer.json()["error"]["code"] == -32602 and "does not answer" in answer.text
-        await client.get("/admin/agents/+new/")  # a form, with its cookie
+        await client.get("/admin/coordination/agent/add/")  # a form, with its cookie
         form = {"agent_id": "bea", "preset": "sandboxed", "model": "rehearsal", **named}
         page = await client.post(
             "/admin/pool/+new/", data=form, headers={"x-csrftoken": client.cookies[settings.CSRF_COOKIE_NAME]}

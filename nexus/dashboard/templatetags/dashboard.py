@@ -31,12 +31,12 @@ register = template.Library()
 
 # Formatted by hand; only agents' texts are escaped, because `format_html` takes several times as long.
 BAR = (
-    '<a class="{}" id="span-{}" href="{}"{} tabindex="-1"><rect x="{:.3f}%" width="{:.3f}%" y="{}" height="11" rx="2"/>'
-    "<title>{}</title></a>"
+    '<a class="{}" id="span-{}" href="{}" data-swap="inspect" data-mark="span" tabindex="-1"><rect x="{:.3f}%" '
+    'width="{:.3f}%" y="{}" height="11" rx="2"/><title>{}</title></a>'
 )
 BLOCK = (
-    '<a class="block {}" id="block-{}-{}" href="{}"{} tabindex="-1"><rect x="{:.3f}%" width="{:.3f}%" y="{}" '
-    'height="11" rx="1" fill-opacity="{:.2f}"/><title>{} span{} here{} ({}): zoom in</title></a>'
+    '<a class="block {}" id="block-{}-{}" href="{}" data-swap="chart-rows" tabindex="-1"><rect x="{:.3f}%" '
+    'width="{:.3f}%" y="{}" height="11" rx="1" fill-opacity="{:.2f}"/><title>{} span{} here{} ({}): zoom in</title></a>'
 )
 ARROW = (
     '<a href="{}" data-swap="inspect" tabindex="-1"><line class="hit" {}/><line class="sent" stroke-width="{:.1f}" {} '
@@ -56,26 +56,24 @@ ROW = (
 def marks(context: template.Context, row: TimelineRow) -> SafeString:
     """Render the bars and blocks of a row, from left to right, as links to their details."""
     titles, words, by = context["titles"], context["words"], f" by {plain(row.name)}" if row.name else ""
-    query = None if "day" in context else context["query"]
+    query = context["query"]
     kept = f"{context['kept']}&" if context["kept"] else ""
     nearer, whose = f"{_address('admin:timeline')}?{kept}", escape(f" of {plain(row.name)}" if row.name else "")
-    swaps = "" if "day" in context else ' data-swap="chart-rows"'
     return SafeString("".join(
         _bar(mark, row.y(mark), titles, words, by, query) if isinstance(mark, Bar)
-        else _block(mark, row.y(mark), row.top, words, nearer, swaps, whose)
+        else _block(mark, row.y(mark), row.top, words, nearer, whose)
         for mark in sorted(row.marks, key=lambda mark: mark.x)
     ))  # fmt: skip
 
 
-def _bar(bar: Bar, y: int, titles: Mapping[str, str], words: Mapping[Any, str], by: str, query: str | None) -> str:
+def _bar(bar: Bar, y: int, titles: Mapping[str, str], words: Mapping[Any, str], by: str, query: str) -> str:
     span = bar.span
     begun = f"from {clock(span.start)}" if span.start else "from before"
     ended = f"to {clock(span.end)}" if span.end else "still"
-    href = page_of(span) if query is None else f"?{query}{'&' if query else ''}span={quote(chosen_by(span))}"
+    href = f"?{query}{'&' if query else ''}span={quote(chosen_by(span))}"
     title = f"{plain(titles.get(span.key, span.key))}: {words[span.doing]}{by}, {begun} {ended}"
     return BAR.format(
         span.doing, escape(f"{chosen_by(span)}-{span.doing}"), escape(href),
-        "" if query is None else ' data-swap="inspect" data-mark="span"',
         bar.x, bar.width, y, escape(title),
     )  # fmt: skip
 
@@ -113,11 +111,11 @@ def _remembered(route: str, of: tuple[str, ...], prefix: str) -> str:
     return reverse(route, args=of)
 
 
-def _block(block: Block, y: int, top: int, words: Mapping[Any, str], nearer: str, swaps: str, whose: str) -> str:
+def _block(block: Block, y: int, top: int, words: Mapping[Any, str], nearer: str, whose: str) -> str:
     began, href = _zoomed(nearer, block.since, block.until)
     count, what = block.count, ", ".join([f"{many} × {words[doing]}" for doing, many in block.counted.items()])
     return BLOCK.format(
-        block.doing, top, began, href, swaps,
+        block.doing, top, began, href,
         block.x, block.width, y, block.weight, count, "" if count == 1 else "s", whose, what,
     )  # fmt: skip
 

@@ -20,8 +20,9 @@ from nexus.core.contributions import SEPARATOR, Action, Answerable
 from nexus.core.operations import dispatch
 from nexus.core.operations.caller import OPERATOR_AGENT
 from nexus.core.operations.registry import TOOLSETS
-from nexus.core.operations.replies import ENVELOPE
+from nexus.core.operations.replies import ENVELOPE, Body
 from nexus.dashboard.forms import ActForm, SpeakForm
+from nexus.web.forms import OperationForm
 from nexus.web.page import in_words_of_pages, operate, operator, render
 from nexus.web.records import MOST_CHOSEN
 from nexus.web.templatetags.nexus import UNDO, plain
@@ -32,8 +33,8 @@ MOST_SHOWN = 5  # refusals that are shown one by one
 
 
 def act(request: HttpRequest) -> HttpResponse:
-    """Run the operation of the button `do` (`operation`, or `operation id`) on the chosen things, `on`; then redirect
-    to `next`.
+    """Run the operation of the button `do` (`action`, or `action id`) on the chosen things, `on`; then redirect to
+    `next`.
 
     An action that needs parameters, or cannot be undone, gets a form first, which GET shows.
     """
@@ -50,29 +51,42 @@ def act(request: HttpRequest) -> HttpResponse:
     address = _address(action)
     if request.method == "POST" and address not in (request.path, reverse("admin:act")):
         return redirect(address, preserve_request=True)
-    if not chosen or len(chosen) > MOST_CHOSEN:
-        which = "Choose what it is about first." if not chosen else f"Choose {MOST_CHOSEN} at most."
+    most = 1 if action.form or action.shows else MOST_CHOSEN
+    if not chosen or len(chosen) > most:
+        which = "Choose what it is about first." if not chosen else f"Choose {most} at most."
         messages.warning(request, f"Nothing was {action.done}. {which}")
         return redirect(back)
     called = action.called(chosen)
     asked = "asked" in request.POST
-    form = ActForm(action, request.POST if asked else None, chosen)
+    form = _form(action, chosen, request.POST if asked else None)
     if request.method != "POST" or (asked and not form.is_valid()):
         return _ask(request, action, form, chosen, called, back)
-    if not asked and (action.asks or action.danger):
+    if not asked and (action.asks or action.danger or action.form):
         query = urlencode({"do": name, "on": chosen, "next": back}, doseq=True)
         if len(query) > LONGEST_QUERY:
             return _ask(request, action, form, chosen, called, back)
         return redirect(f"{reverse('admin:act')}?{query}")
-    refusals = _perform(request, action, chosen, form.arguments() if asked else {})
+    answers = _perform(request, action, chosen, form.arguments() if asked else {})
+    refusals = [(subject, answer["error"]) for subject, answer in answers.items() if not answer["ok"]]
     if asked and len(refusals) == len(chosen) and form.refused(refusals[0][1]):
         return _ask(request, action, form, chosen, called, back)
     _flash(request, action, chosen, called, refusals)
+    if action.shows and not refusals:
+        shown: HttpResponse = action.shows(request, answers[chosen[0]]["data"])
+        return shown
     return redirect(back)
 
 
+def _form(action: Action, chosen: Sequence[str], data: Any) -> OperationForm:
+    """Return the form of an action's parameters."""
+    if action.form and chosen:
+        own: OperationForm = action.form(chosen[0], data)
+        return own
+    return ActForm(action, data, chosen)
+
+
 def _ask(
-    request: HttpRequest, action: Action, form: ActForm, chosen: Sequence[str], called: Any, back: str
+    request: HttpRequest, action: Action, form: OperationForm, chosen: Sequence[str], called: Any, back: str
 ) -> HttpResponse:
     things = [(subject, called.get(subject, subject)) for subject in chosen]
     title = f"{action.label.rstrip('…')}: {len(chosen)} {action.things[len(chosen) > 1]}"
@@ -96,23 +110,18 @@ def _whole(action: Action, subject: str) -> Answerable | None:
     return next((whole for kind in kinds if kind.answerable and (whole := kind.answerable(subject, now()))), None)
 
 
-def _perform(
-    request: HttpRequest, action: Action, chosen: Sequence[str], given: dict[str, Any]
-) -> list[tuple[str, dict[str, Any]]]:
-    """Call the operation for each thing separately, so that a refusal does not stop the others; return the refusals
-    with their errors."""
-    caller, refused = operator(request), []
+def _perform(request: HttpRequest, action: Action, chosen: Sequence[str], given: dict[str, Any]) -> dict[str, Body]:
+    """Call the operation for each thing separately, so that a refusal does not stop the others; return the answers."""
+    caller, answers = operator(request), {}
     for subject in chosen:
         arguments = {**action.arguments(subject), **given}
         if arguments.get("from_agent_id") == OPERATOR_AGENT:
             _be_known(request)
         outcome = dispatch.perform(TOOLSETS[action.toolset], caller, action.operation, arguments)
-        envelope = in_words_of_pages(ENVELOPE.body(outcome))
-        if not envelope["ok"]:
-            refused.append((subject, envelope["error"]))
+        answers[subject] = envelope = in_words_of_pages(ENVELOPE.body(outcome))
         for warning in envelope.get("data", {}).get("warnings", []):
             messages.warning(request, warning["message"] if isinstance(warning, dict) else warning)
-    return refused
+    return answers
 
 
 def _flash(

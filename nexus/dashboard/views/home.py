@@ -106,7 +106,8 @@ def _glance(rows: list[AgentRow], workspace_id: str | None) -> list[tuple[str, l
     handoffs = handoffs_selectors.counts(LIVE, workspace_id=workspace_id)
     groups = {
         "Agents": [
-            Figure(word, count, "agents", seldom=word in ("waiting for you", "away")) for word, count in agents.items()
+            Figure(word, count, "coordination_agent_changelist", seldom=word in ("waiting for you", "away"))
+            for word, count in agents.items()
         ],
         "Handoffs": [
             Figure("open", handoffs[HandoffStatus.OPEN], "board"),

@@ -114,7 +114,7 @@ def _groups(words: str) -> Iterator[ResultGroup]:
     """Yield the results by kind, without empty kinds."""
     hits = search(words, limit=LOOKED)
     groups = (
-        _group("Agents", _agents(words), "agents", q=words),
+        _group("Agents", _agents(words), "coordination_agent_changelist", q=words),
         _group("Agents of the pool", _pool(words), "pool", q=words),
         _group("Runs", _runs(words), "control_turn_changelist"),
         _group("Workspaces", _workspaces(words), "coordination_workspace_changelist", q=words),

@@ -21,7 +21,7 @@ from coordination.log.sentences import lines, sentences, without_quiet
 from coordination.models import Agent, Event, Workspace
 from handoffs.models import Handoff
 from handoffs.spans import Doing, Span
-from handoffs.timeline import Course, course, spans_of, spans_with
+from handoffs.timeline import Course, course, spans_of
 from inbox import monitoring as inbox_monitoring
 from nexus.control.agents import timeline as at_work
 from nexus.control.agents.timeline import At, Stretch
@@ -407,30 +407,3 @@ def _at_work(key: str, moment: datetime) -> dict[str, Any]:
     end = min(question.ended_at or moment, question.expires_at)
     return {"kind": "asking", "question": question, "word": WORDS[At.ASKING], "lasted": end - question.asked_at,
             "end": end if end < moment else None}  # fmt: skip
-
-
-def day_of(agent_id: str, moment: datetime) -> dict[str, Any]:
-    """Return an agent's last day, as its row."""
-    window = TimeWindow(moment - timedelta(days=1), moment)
-    cell = window.length * (2 * timeline_layout.NARROWEST / 100)
-    work = at_work.course(window.since, moment, cell=cell, agent_id=agent_id)
-    own: list[Span | Stretch] = [*spans_with(agent_id, window.since), *work.stretches]
-    counted: dict[int, Counter[str]] = defaultdict(Counter)
-    for each in work.counted:
-        counted[each.cell][each.doing] += each.many
-    drawn = timeline_layout.draw_rows({agent_id: own}, window, marks=200, counted={agent_id: counted})
-    spent: Counter[Doing | At] = Counter()
-    for span in own:
-        started, ended = max(span.start or window.since, window.since), min(span.end or moment, moment)
-        spent[span.doing] += int((ended - started).total_seconds())
-    return {
-        "window": window,
-        "kept": urlencode({"agent": agent_id}),
-        "chart_rows": drawn,
-        "height": drawn[0].height,
-        "ticks": timeline_layout.ticks(window),
-        "ticked": "clock",
-        "titles": titles_of([bar.span for bar in drawn[0].bars]),
-        "spent": [((doing, WORDS[doing]), timedelta(seconds=seconds)) for doing, seconds in spent.items()],
-        "words": WORDS,
-    }
