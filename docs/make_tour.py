@@ -178,7 +178,7 @@ def quiet(browser: Browser, url: str) -> None:
 
 def pool(page: Page) -> None:
     """The pool, and an agent of it."""
-    page.goto("/admin/pool/")
+    page.goto("/admin/control/poolagent/")
     take(page, "pool")
     page.get_by_role("link", name="reader", exact=True).click()
     expect(page.get_by_role("heading", name="Agent reader")).to_be_visible()

@@ -5,6 +5,7 @@ Django imports this as every process starts: what imports the pool itself is imp
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from django import forms
@@ -25,6 +26,7 @@ from nexus.control.models import (
     MergeState,
     Outage,
     PermissionRule,
+    PoolAgent,
     PoolWorktree,
     Question,
     RunOutcome,
@@ -51,6 +53,103 @@ class PoolRecords(OperationAdmin):
     def is_on(self) -> bool:
         """Return whether the hub runs a pool."""
         return ControlSettings.current().control
+
+
+class Members(ChoiceFilter):
+    """Filter by whether an agent ended; without a choice, those that live."""
+
+    title = parameter_name = "state"
+    choices_offered = (("ended", "Ended"), ("all", "Living or ended"))
+
+    def choices(self, changelist: Any) -> Iterator[Any]:
+        living, *others = super().choices(changelist)
+        yield from ({**living, "display": "Living"}, *others)
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
+        value = self.value()
+        if value == "all":
+            return queryset
+        return queryset.exclude(ended_at=None) if value == "ended" else queryset.filter(ended_at=None)
+
+
+@admin.register(PoolAgent)
+class PoolAgentAdmin(PoolRecords):
+    intro = (
+        "The agents that the hub runs itself. A rehearsal, which plays a script, answers in place of a model until "
+        "runners.toml in its home names a runner."
+    )
+    list_display_links = None  # its transcript is its page
+    list_display = ("who", "condition", "runner_of", "may", "tokens", "at_what")
+    list_select_related = ("parent",)
+    list_filter = (Members,)
+    operations = ("pool_compact", "pool_resume", "pool_destroy_agent")
+    creates = "pool_create_agent"
+    search_fields = ("agent_id", "runner", "cwd")
+    search_help_text = "A name, a runner or a directory"
+    sortable_by = ("who",)
+
+    def get_ordering(self, request: HttpRequest) -> tuple[str, ...]:
+        """Order those that ended by their end, latest first; those that live as they were created."""
+        return ("-ended_at", "-pool_agent_id") if request.GET.get("state") == "ended" else ("pool_agent_id",)
+
+    def change_view(self, request: HttpRequest, object_id: str, *rest: Any, **more: Any) -> HttpResponse:
+        return redirect("admin:pool_agent", unquote(object_id))
+
+    def completed(self, rows: list[PoolAgent]) -> list[PoolAgent]:
+        from nexus.control.agents import monitoring
+
+        for member in monitoring.members(rows):
+            vars(member.agent)["member"] = member
+        return rows
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return super().has_add_permission(request) and self.is_on()
+
+    def add_view(self, request: HttpRequest, *rest: Any, **more: Any) -> HttpResponse:
+        return redirect("admin:pool_new")
+
+    def wrong(self) -> str:
+        """Return what is wrong with runners.toml."""
+        from nexus.control.runners_file import remarks
+
+        return remarks()
+
+    @admin.display(description="Agent", ordering="agent_id")
+    def who(self, row: PoolAgent) -> SafeString:
+        parent, ended = row.parent, ""
+        if parent and parent.ended_at and not row.ended_at:
+            ended = ", which ended"
+        below = format_html("below {}{}", records.text(parent.agent_id), ended) if parent else ""
+        return format_html("<div>{} {}</div>", link("pool_agent", row.agent_id, row.pk), below)
+
+    @admin.display(description="State")
+    def condition(self, row: Any) -> SafeString:
+        of = row.member
+        return _drawn("pool_state", agent=row, turn=of.turn, waiting=of.waiting, needs=of.needs, asks=of.asks)
+
+    runner_of = column("Runner", lambda row: records.text(row.runner))
+
+    @admin.display(description="May")
+    def may(self, row: Any) -> SafeString:
+        lines = format_html_join("", "<div>{}</div>", ((records.lines(line),) for line in row.member.permissions))
+        return format_html('<details id="may-{}"><summary>{}</summary>{}</details>', row.pk, row.preset, lines)
+
+    @admin.display(description="Tokens")
+    def tokens(self, row: Any) -> str:
+        used = f", {row.member.spent:,} used" if row.member.spent else ""
+        return f"{row.member.context:,} in context{used}"
+
+    @admin.display(description="At what, or its end")
+    def at_what(self, row: Any) -> SafeString:
+        of = row.member
+        if row.ended_at:
+            return format_html("<div>ended {}</div>", when(row.ended_at, "ago"))
+        wait = f", {of.waiting} wait{'s' * (of.waiting == 1)}" if of.waiting else ""
+        if of.turn:
+            return format_html(
+                "<div>{} – began {}{}</div>", records.text(of.turn.glimpse), when(of.turn.started_at, "ago"), wait
+            )
+        return format_html("<div>last {}{}</div>", when(row.last_action_at, "ago"), wait)
 
 
 class Outcomes(ChoiceFilter):

@@ -156,8 +156,7 @@ def _held_agents(picture: Picture, each: int) -> Items:
         AttentionItem(
             f"{row.agent_id} is not woken any more",
             wake_kinds.why_held(row),
-            row.agent_id,
-            page_of=row.pk,
+            row.pk,
             since=row.held_at,
         )
         for row in rows[:each]
@@ -466,11 +465,18 @@ BELL = BrowserNotification(
 )
 
 
-def _living(agent_ids: Sequence[str]) -> Mapping[str, str]:
-    return {
-        name: name
-        for name in PoolAgent.objects.living().filter(agent_id__in=agent_ids).values_list("agent_id", flat=True)
-    }
+def _names(pool_agent_ids: Sequence[str]) -> dict[str, str]:
+    return dict(PoolAgent.objects.filter(pk__in=pool_agent_ids).values_list("pk", "agent_id"))
+
+
+def _living(pool_agent_id: str) -> dict[str, str]:
+    """Return the name of a living agent: of one that ended, which may be another's by now, its id, which is no name."""
+    names = PoolAgent.objects.living().filter(pk=pool_agent_id).values_list("agent_id", flat=True)
+    return {"agent_id": names.first() or pool_agent_id}
+
+
+def _of_agent(operation: str, label: str, done: str, **more: Any) -> Action:
+    return Action(operation, label, done, ("agent", "agents"), _living, _names, toolset="control", **more)
 
 
 def _runs(run_ids: Sequence[str]) -> dict[str, str]:
@@ -641,13 +647,14 @@ ACTIONS = (
     _verdict("pool_answer", "Answer…", "answered", {"words": "Your answer (a permission is not given with it)"}),
     _verdict("pool_answer_late", "Answer late…", "answered by a message", {"words": "Your answer"}),
     _verdict("pool_dismiss_question", "Dismiss", "dismissed"),
-    Action(
-        "pool_resume",
-        "Wake again",
-        "resumed",
-        ("agent", "agents"),
-        lambda agent_id: {"agent_id": agent_id},
-        _living,
-        toolset="control",
+    _of_agent("pool_resume", "Wake again", "resumed"),
+    _of_agent("pool_compact", "Compact", "compacted, as far as there was anything to compact"),
+    _of_agent("pool_destroy_agent", "End…", "ended: its turns are stopped, and its mail stays", danger=True),
+    _of_agent(
+        "pool_set_option",
+        "Set",
+        "given this option from its next turn on",
+        asks={"option": "Option", "value": "Value, as JSON"},
+        needed=["option"],
     ),
 )

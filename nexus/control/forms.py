@@ -23,7 +23,6 @@ from nexus.web.forms import (
     choice_field,
     number_field,
     offer,
-    words_field,
 )
 from nexus.web.templatetags.nexus import plain
 
@@ -146,26 +145,6 @@ class AnswerForm(OperationForm):
         return {"scope": self.cleaned_data["scope"] or "agent"} if always else {}
 
 
-class TurnForm(forms.Form):
-    """The turn to stop."""
-
-    request_id = forms.CharField()
-
-
-class OptionForm(forms.Form):
-    """An option of an agent's sessions; an empty value leaves it to the agent."""
-
-    option = forms.CharField()
-    value = forms.CharField(required=False)
-    is_switch = forms.BooleanField(required=False)  # its value is true or false
-
-    def arguments(self) -> dict[str, Any]:
-        """Return the operation's parameters."""
-        value = self.cleaned_data["value"]
-        switched = value == "true" if self.cleaned_data["is_switch"] else value
-        return {"option": self.cleaned_data["option"], "value": switched if value else None}
-
-
 class CommentForm(OperationForm):
     """A comment on a worktree's diff. A path is given as JSON, since a form changes line ends in values."""
 
@@ -204,13 +183,6 @@ class ApproveForm(forms.Form):
 
     seen = forms.CharField()
     unseen = PathsField(required=False)
-
-
-class PoolFilters(Filters):
-    state = choice_field(label="State", choices=[("living", "Living"), ("ended", "Ended")])
-    q = words_field("Name, runner or directory")
-    page = number_field()
-    preset = {"state": "living"}
 
 
 class SpendingFilters(Filters):

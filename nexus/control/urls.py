@@ -32,12 +32,10 @@ PAGES = (
     ),
     Page("question", "questions/<str:question_id>/", views.question),
     Page(
-        "pool",
-        "pool/",
-        views.pool,
-        "Pool",
-        "groups",
-        "Pool",
+        "control_poolagent_changelist",
+        title="Pool",
+        icon="groups",
+        section="Pool",
         words={"pool_list_agents": "the page Pool"},
         about="The agents that the hub runs itself: create, send, stop, end.",
         position=1,
@@ -107,17 +105,6 @@ PAGES = (
         in_use=has_pool,
     ),
     Page("pool_tail", "pool/<id:pool_agent_id>/tail/", views.tail),
-    Page("pool_cancel", "pool/<id:pool_agent_id>/cancel/", views.cancel, words={"pool_cancel": "Stop on its page"}),
-    Page(
-        "pool_compact", "pool/<id:pool_agent_id>/compact/", views.compact, words={"pool_compact": "Compact on its page"}
-    ),
-    Page(
-        "pool_option",
-        "pool/<id:pool_agent_id>/option/",
-        views.set_option,
-        words={"pool_set_option": "Session on its page"},
-    ),
-    Page("pool_end", "pool/<id:pool_agent_id>/end/", views.end, words={"pool_destroy_agent": "End on its page"}),
     Page(
         "reviews",
         "review/",
@@ -166,5 +153,16 @@ PAGES = (
         position=3,
         in_use=has_pool,
     ),
-    Page("pool_agent", "pool/<id:pool_agent_id>/", views.agent, words={"pool_send": "Send on its page"}),
+    Page(
+        "pool_agent",
+        "pool/<id:pool_agent_id>/",
+        views.agent,
+        words={
+            "pool_send": "Send on its page",
+            "pool_cancel": "Stop on its page",
+            "pool_compact": "Compact on its page",
+            "pool_set_option": "Session on its page",
+            "pool_destroy_agent": "End on its page",
+        },
+    ),
 )

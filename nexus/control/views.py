@@ -30,16 +30,12 @@ from nexus.control.forms import (
     CommentForm,
     NewPoolAgentFilters,
     NewPoolAgentForm,
-    OptionForm,
-    PoolFilters,
     SpendingFilters,
     TranscriptFilters,
-    TurnForm,
     WorkForm,
 )
 from nexus.control.models import (
     Entry,
-    Outage,
     PoolAgent,
     PoolWorktree,
     Question,
@@ -57,7 +53,7 @@ from nexus.control.permissions.operator_rules import every as known_rules
 from nexus.control.permissions.operator_rules import name_in
 from nexus.control.review import reviews as reviewing
 from nexus.control.runners import contexts, sandbox
-from nexus.control.runners_file import Runner, Runners, remarks, runners, start_programs
+from nexus.control.runners_file import Runner, Runners, remarks, runners
 from nexus.control.toolset import CONTROL
 from nexus.control.worktrees import trees, worktrees
 from nexus.core.apps import actions
@@ -67,37 +63,10 @@ from nexus.web import difference
 from nexus.web.page import form_only, operate, posted, render
 from nexus.web.templatetags.nexus import plain
 
-LISTED = 100  # agents of a page
+LISTED = 100  # agents who spent most
 NEWEST, PAGE = 20, 50  # entries at first, and of a page that was asked for
 TURNS, CHILDREN, ASKED = 20, 100, 20  # rows on an agent's page
 SHOWN = 100  # rows of work to review
-
-
-def pool(request: HttpRequest) -> TemplateResponse:
-    """Show the living agents as a tree, or with `?state=ended` the ended ones; `?q=` filters, `?page=` pages."""
-    filters = PoolFilters(request.GET)
-    page = max(filters.number("page") or 1, 1)
-    ended = filters.text("state") == "ended"
-    listed = monitoring.ended if ended else monitoring.living
-    rows = listed(filters.text("q"), offset=(page - 1) * LISTED, limit=LISTED + 1)
-    return render(
-        request,
-        "control/pool.html",
-        "Pool",
-        filters=filters,
-        on=ControlSettings.current().control,
-        wrong=remarks(),
-        rehearsing=not start_programs(),
-        counts=monitoring.counts(),
-        asks=Question.objects.waiting(now()).count(),
-        outages=Outage.objects.met().count(),
-        rows=rows[:LISTED],
-        ended=ended,
-        page=page,
-        more=len(rows) > LISTED,
-        query=filters.query("page"),
-        narrowed=bool(filters.text("q")),
-    )
 
 
 def agent(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
@@ -171,7 +140,14 @@ def _session_context(row: PoolAgent) -> dict[str, Any] | None:
     if row.session is None:
         return None
     told = contexts.session(row)
-    options = [{**each, "value": row.options.get(each["id"], each["value"])} for each in told.get("options", [])]
+    options = [
+        {
+            **each,
+            "value": row.options.get(each["id"], each["value"]),
+            "choices": [{**choice, "json": json.dumps(choice["value"])} for choice in each.get("choices", ())],
+        }
+        for each in told.get("options", [])
+    ]
     return {**told, "options": options}
 
 
@@ -212,55 +188,6 @@ def tail(request: HttpRequest, pool_agent_id: str) -> TemplateResponse:
     shown = entries[:PAGE]
     context = {"upto": shown[-1].position + 1 if shown else after, "more": len(entries) > PAGE, "agent": row}
     return TemplateResponse(request, "control/pool_rows.html", {**context, **transcript_context(row, shown)})
-
-
-@form_only(partial(redirect, "admin:pool_agent"))
-def cancel(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
-    """Stop a queued or running turn."""
-    row, form = _get_agent(pool_agent_id), TurnForm(request.POST)
-    if not form.is_valid():
-        return HttpResponseBadRequest("Name the turn to stop.")
-    if _lives(request, row):
-        envelope = operate(CONTROL, request, "pool_cancel", "", agent_id=row.agent_id, **form.cleaned_data)
-        if envelope["ok"] and envelope["data"]["cancelled"]:
-            messages.success(request, "The turn is stopped.")
-        elif envelope["ok"]:
-            messages.info(request, "This turn had ended already.")
-    return redirect("admin:pool_agent", row.pk)
-
-
-@form_only(partial(redirect, "admin:pool_agent"))
-def compact(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
-    """Compact the agent's context."""
-    row = _get_agent(pool_agent_id)
-    if _lives(request, row):
-        envelope = operate(CONTROL, request, "pool_compact", "", agent_id=row.agent_id)
-        if envelope["ok"] and envelope["data"]["compacted"]:
-            messages.success(request, f"The context is {envelope['data']['tokens_saved']} tokens shorter.")
-        elif envelope["ok"]:
-            messages.info(request, "There is nothing to compact yet.")
-    return redirect("admin:pool_agent", row.pk)
-
-
-@form_only(partial(redirect, "admin:pool_agent"))
-def set_option(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
-    """Choose an option of the agent's sessions."""
-    row, form = _get_agent(pool_agent_id), OptionForm(request.POST)
-    if not form.is_valid():
-        return HttpResponseBadRequest("Name the option.")
-    if _lives(request, row):
-        done = "It holds from the next turn on."
-        operate(CONTROL, request, "pool_set_option", done, agent_id=row.agent_id, **form.arguments())
-    return redirect("admin:pool_agent", row.pk)
-
-
-@form_only(partial(redirect, "admin:pool_agent"))
-def end(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
-    """End an agent and its turns."""
-    row = _get_agent(pool_agent_id)
-    if _lives(request, row):
-        operate(CONTROL, request, "pool_destroy_agent", f"{plain(row.agent_id)} has ended.", agent_id=row.agent_id)
-    return redirect("admin:pool_agent", row.pk)
 
 
 def _get_agent(pool_agent_id: str) -> PoolAgent:
@@ -305,7 +232,7 @@ def new(request: HttpRequest) -> HttpResponse:
             return redirect("admin:pool_agent", made.pk)
         if envelope["ok"]:  # it has ended already
             messages.info(request, "It has ended again.")
-            return redirect("admin:pool")
+            return redirect("admin:control_poolagent_changelist")
     return render(
         request,
         "control/pool_form.html",

@@ -81,6 +81,10 @@ class ActForm(ParametersForm):
             name, label, value = action.edits
             self.fields[name] = LinesField(label=label, required=False, initial=value(chosen[0]))
 
+    def arguments(self) -> dict[str, Any]:
+        """Return the parameters; what is false was chosen."""
+        return {name: value for name, value in self.cleaned_data.items() if value is False or value}
+
     def field_of(self, name: str) -> str:
         return name if name in self.fields else f"{name}_id"  # the error for an unknown agent names it without `_id`
 

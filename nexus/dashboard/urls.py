@@ -150,6 +150,7 @@ MOVED = {
     "board/<str:object_id>/": "handoffs_handoff_change",
     "agents/": "coordination_agent_changelist",
     "agents/+new/": "coordination_agent_add",
+    "pool/": "control_poolagent_changelist",
     "webhooks/": "hooks_webhook_changelist",
     "webhooks/<str:object_id>/": "hooks_webhook_change",
     "notices/": "hooks_noticeaddress_changelist",

@@ -48,7 +48,7 @@ def runners() -> str:
 
 
 def open_agent(page: Page, agent_id: str) -> None:
-    page.goto("/admin/pool/")
+    page.goto("/admin/control/poolagent/")
     page.get_by_role("link", name=agent_id, exact=True).click()
     expect(page.get_by_role("heading", name=f"Agent {agent_id}")).to_be_visible()
     live(page)
@@ -70,8 +70,8 @@ def begin(repository: Path) -> None:
 
 
 def test_it_creates_an_agent_and_shows_its_turn_as_it_goes(page: Page, hub: Hub) -> None:
-    page.goto("/admin/pool/")
-    page.get_by_role("link", name="New agent").click()
+    page.goto("/admin/control/poolagent/")
+    page.get_by_role("link", name="Add pool agent").click()
     page.get_by_label("Name (with").fill("walker")
     page.get_by_label("Works there in").select_option("the directory itself")
     page.get_by_role("button", name="Create the agent").click()
@@ -202,12 +202,13 @@ def test_without_scripts_one_sends_ends_and_discards(
     name, tree, _ = smith
     with browser.new_context(base_url=hub.url, java_script_enabled=False) as context:
         page = context.new_page()
-        page.goto("/admin/pool/")
-        page.get_by_role("link", name=name, exact=True).click()
+        page.goto("/admin/control/poolagent/")
+        page.goto(page.get_by_role("link", name=name, exact=True).get_attribute("href") or "")
         page.get_by_label("Message (Markdown)").fill("the *files*")
         page.get_by_role("button", name="Send").click()
         expect(page.locator("#turns")).to_contain_text("the *files*")
-        page.get_by_role("button", name="End the agent").click()
+        page.get_by_role("button", name="End…").click()
+        page.get_by_role("button", name="End", exact=True).click()
         expect(page.locator("#about")).to_contain_text("ended")
         page.get_by_role("link", name="What it changed").click()
         page.get_by_role("button", name="Discard…").click()
@@ -228,7 +229,7 @@ def test_it_is_readable_fits_every_window_and_runs_nothing_that_an_agent_says(
     """Each page in one theme, in turn the dark and the light one; in all widths in both: it changes only colours."""
     (smith[1] / "very-long.txt").write_text("word\n" * 60_000)
     pool("ask_operator", agent_id=smith[0], kind="permission", title=HARM, detail=WORD[:200], timeout_seconds=0)
-    page.goto("/admin/pool/")
+    page.goto("/admin/control/poolagent/")
     forge = page.get_by_role("link", name=smith[0], exact=True).get_attribute("href") or ""
     name, child = f"{secrets.token_hex(4)}{'x' * 54}", secrets.token_hex(4)
     pool("pool_create_agent", agent_id=name, preset="trusted", worktree=False)
@@ -236,11 +237,11 @@ def test_it_is_readable_fits_every_window_and_runs_nothing_that_an_agent_says(
     for content in ("harm", WORD):
         pool("pool_send", agent_id=name, content=content)
     pool("pool_send", agent_id=child, content="slow " + WORD, timeout_seconds=0)
-    page.goto("/admin/pool/")
+    page.goto("/admin/control/poolagent/")
     link = page.get_by_role("link", name=name, exact=True).get_attribute("href") or ""
     found: list[str] = []
     too_wide = []
-    paths = ("/admin/pool/", link, forge, forge.replace("/pool/", "/review/"), "/admin/pool/+new/")
+    paths = ("/admin/control/poolagent/", link, forge, forge.replace("/pool/", "/review/"), "/admin/pool/+new/")
     for number, path in enumerate((*paths, f"/admin/pool/+new/?parent={name}", "/admin/control/machine/", "/admin/")):
         page.emulate_media(color_scheme="light" if number % 2 and len(widths) == 2 else "dark")
         page.set_viewport_size({"width": 400, "height": 900})
@@ -311,8 +312,8 @@ def test_while_turns_run_it_leaves_alone_what_did_not_change_and_keeps_the_place
     expect(page.locator("#children")).to_contain_text("calm-3")
     assert page.locator("#about h2[data-seen]").count() == 1
     page.set_viewport_size({"width": 1280, "height": 400})
-    watch(page, "/admin/pool/")
-    row = page.locator("#members tr").filter(has=page.get_by_role("link", name="calm-3", exact=True))
+    watch(page, "/admin/control/poolagent/")
+    row = page.locator("#result_list tr").filter(has=page.get_by_role("link", name="calm-3", exact=True))
     row.locator("summary").click()
     place = page.evaluate("window.scrollTo(0, 200); window.scrollY")
     assert place > 0

@@ -52,7 +52,7 @@ def test_it_grows_while_it_is_written_and_gives_way_to_its_entry(
     pool = scene.over_rest(hub.url, "control/operations", token)
     made = pool("pool_create_agent", agent_id="poet", worktree=False)
     assert made
-    page.goto("/admin/pool/")
+    page.goto("/admin/control/poolagent/")
     page.get_by_label("Username").fill("local")
     page.get_by_label("Password").fill(token)
     page.get_by_role("button", name="Log in").click()

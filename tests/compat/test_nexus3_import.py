@@ -91,7 +91,7 @@ def test_the_pages_show_an_imported_agent(there: Path) -> None:
     builder, helper = (PoolAgent.objects.get(agent_id=name) for name in ("builder", "helper"))
     browser = Client(headers=LOCAL)
     browser.force_login(local_account())
-    listed = shown(browser.get("/admin/pool/?state=ended"))
+    listed = shown(browser.get("/admin/control/poolagent/?state=ended"))
     assert f"/admin/pool/{builder.pk}/" in listed and f"/admin/pool/{helper.pk}/" in listed
     page = shown(browser.get(f"/admin/pool/{builder.pk}/"))
     assert "There is README.md, and src." in page and "list_directory" in page and ">ended<" in page

@@ -182,14 +182,14 @@ def test_its_page_shows_and_sets_it(told: PoolAgent, browser: Browser) -> None:
     for part in ("10 of 100 tokens", "/plan goal", "Make a plan", "Large", "as the agent wants"):
         assert part in page
     assert "wants a login" not in page
-    address = f"/admin/pool/{told.pk}/option/"
-    for given in ({"option": "model", "value": "large"}, {"option": "deep", "value": "true", "is_switch": "on"}):
+    address, form = "/admin/act/", {"do": f"pool_set_option {told.pk}", "asked": "1"}
+    for given in ({**form, "option": "model", "value": '"large"'}, {**form, "option": "deep", "value": "true"}):
         assert browser.post(address, given).status_code == 302
     told.refresh_from_db()
     assert told.options == {"model": "large", "deep": True}
     page = shown(browser.get(f"/admin/pool/{told.pk}/"))
-    assert "model large" in page and '<option value="large" selected' in page, "what holds from the next turn"
-    browser.post(address, {"option": "model", "value": ""})
+    assert "model large" in page and '<option value=""large"" selected' in page, "what holds from the next turn"
+    browser.post(address, {**form, "option": "model", "value": ""})
     told.refresh_from_db()
     assert told.options == {"deep": True}
 

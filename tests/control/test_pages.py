@@ -20,9 +20,10 @@ from nexus.control.runners import sandbox
 from nexus.core.clock import now
 from nexus.web.login import local_account
 from tests.control.playing import at_hand, fill, lead, pool, say, send, settle, take, writer
-from tests.pages import do, queries, shown
+from tests.pages import act, do, queries, shown
 
 __all__ = ["at_hand", "lead", "writer"]
+POOL = "/admin/control/poolagent/"
 NOON = datetime(2126, 3, 1, 12, tzinfo=UTC)
 HOSTILE = "<script>alert(1)</script> [x](javascript:alert(2)) \u202etxt {{ 7*7 }}"
 
@@ -51,47 +52,44 @@ def many(parent: PoolAgent, number: int) -> None:
 
 
 def test_it_says_how_to_start_a_pool_where_none_runs(db: None, browser: Browser) -> None:
-    for at in ("/admin/pool/", "/admin/pool/+new/"):
+    for at in (POOL, "/admin/pool/+new/"):
         page = shown(browser.get(at))
         assert "No pool runs" in page and "nexus serve --control" in page
-    assert "New agent" not in shown(browser.get("/admin/pool/")).split("<main")[-1]
+    assert f"{POOL}add/" not in shown(browser.get(POOL))
     assert "in the pool" not in shown(browser.get("/admin/"))
 
 
-def test_it_says_that_nobody_is_in_the_pool_yet(at_hand: Path, browser: Browser) -> None:
-    page = shown(browser.get("/admin/pool/"))
-    assert "No agent is in the pool" in page and "No pool runs" not in page
-    assert "No agent fits" in shown(browser.get("/admin/pool/?q=zzz"))
-    assert "has ended yet" in shown(browser.get("/admin/pool/?state=ended"))
+def rows(browser: Browser, query: str = "") -> dict[str, str]:
+    """The rows of the list of the pool, by agent."""
+    listed = shown(browser.get(f"{POOL}{query}")).partition('id="result_list"')[2].partition("</table>")[0]
+    each = (part for part in listed.split("<tr")[1:] if "/admin/pool/" in part)
+    return {re.findall(r'/admin/pool/[^"]+">\s*<bdi[^>]*>([^<]+)', part)[0]: part for part in each}
 
 
-def test_it_shows_each_agent_behind_its_parent_with_what_it_may_and_is_at(
+def test_it_shows_each_agent_with_its_parent_and_what_it_may_and_is_at(
     lead: PoolAgent, writer: PoolAgent, at_hand: Path, browser: Browser
 ) -> None:
     pool("pool_create_agent", agent_id="aside", cwd=str(at_hand))
-    pool("pool_create_agent", agent_id="reader", preset="worker", parent_agent_id="lead")
     send("writer", "Write the **reader**")
     send("writer", "Then its tests")
     turn = take()
-    page = shown(browser.get("/admin/pool/"))
-    order = re.findall(r'class="nx-level-(\d)">\s*<a href="[^"]+"><bdi[^>]*>(\w+)', page)
-    assert order == [("0", "lead"), ("1", "writer"), ("1", "reader"), ("0", "aside")]
-    row = page[page.index(f"/admin/pool/{writer.pk}/") :].split("</tr>")[0]
+    listed = rows(browser)
+    assert list(listed) == ["lead", "writer", "aside"] and f'href="{POOL}add/' in shown(browser.get(POOL))
+    row = listed["writer"]
+    assert "below <" in row and "below <" not in listed["lead"] + listed["aside"]
     assert "at work" in row and "Write the **reader**" in row and "1 waits" in row
     assert f"Writes at and below {at_hand}/src" in row and "Runs no programs" in row and "Goes without glob" in row
     assert f"{Entry.objects.get(turn=turn).tokens} in context" in row
-    assert "1</strong> turn running" in page and "1</strong> waiting" in page
-    assert "asks you" not in page
+    assert "asks you" not in row
     ask(writer)
-    page = shown(browser.get("/admin/pool/"))
-    assert "asks you" in page and "1</strong> question for you" in page
+    assert "asks you" in rows(browser)["writer"]
 
 
 def test_it_counts_the_tokens_that_turns_used(lead: PoolAgent, browser: Browser) -> None:
     for _ in range(2):
         send("lead")
         settle(take(), input_tokens=1_500_000, output_tokens=611)
-    assert "3,001,222 used" in shown(browser.get("/admin/pool/"))
+    assert "3,001,222 used" in rows(browser)["lead"]
     assert "3,000,000 tokens in, 1,222 out, in 2 turns" in " ".join(page_of(browser, lead).split())
 
 
@@ -116,39 +114,30 @@ def test_a_turn_is_an_act_of_its_agent_from_its_beginning_to_its_end(lead: PoolA
         assert 'datetime="2126-03-01T13:20' in seen(), "to be sent something is no act"
 
 
-def test_it_shows_agents_that_ended_apart_and_their_children_at_the_top(
-    lead: PoolAgent, writer: PoolAgent, browser: Browser
-) -> None:
+def test_it_shows_agents_that_ended_apart(lead: PoolAgent, writer: PoolAgent, browser: Browser) -> None:
     pool("pool_destroy_agent", agent_id="lead")
-    page = shown(browser.get("/admin/pool/"))
-    assert f"/admin/pool/{lead.pk}/" not in page
-    assert re.search(r'class="nx-level-0">\s*<a href="[^"]+"><bdi[^>]*>writer', page) and "which ended" in page
-    page = shown(browser.get("/admin/pool/?state=ended"))
-    assert f"/admin/pool/{lead.pk}/" in page and f"/admin/pool/{writer.pk}/" not in page
+    listed = rows(browser)
+    assert list(listed) == ["writer"] and "which ended" in listed["writer"]
+    assert list(rows(browser, "?state=ended")) == ["lead"] and len(rows(browser, "?state=all")) == 2
+    assert list(rows(browser, "?q=writ")) == ["writer"] and not rows(browser, "?q=lead")
 
 
-def test_it_shows_a_full_pool_a_page_at_a_time(lead: PoolAgent, browser: Browser) -> None:
-    many(lead, 250)
-    seen = []
-    for number in (1, 2, 3):
-        page = shown(browser.get(f"/admin/pool/?page={number}"))
-        seen += re.findall(r">(child\d{4})<", page)
-        assert ("Further" in page) == (number < 3)
-    assert seen == [f"child{n:04d}" for n in range(250)]
-    assert re.findall(r">(child\d{4})<", shown(browser.get("/admin/pool/?q=child0042"))) == ["child0042"]
+def test_its_old_address_leads_to_the_list(lead: PoolAgent, browser: Browser) -> None:
+    assert browser.get("/admin/pool/?state=ended")["Location"] == f"{POOL}?state=ended"
+    assert browser.get(f"{POOL}{lead.pk}/change/")["Location"] == f"/admin/pool/{lead.pk}/"
 
 
 def test_it_shows_the_pool_whatever_its_address_asks(lead: PoolAgent, browser: Browser) -> None:
-    for query in ["page=0", "page=-1", "page=x", "state=gone", "q=%00", "page=9999999999999999999"]:
-        assert browser.get(f"/admin/pool/?{query}").status_code == 200
+    for query in ["p=7", "state=gone", "q=%00"]:
+        assert browser.get(f"{POOL}?{query}").status_code == 200
 
 
 def test_it_asks_no_more_queries_of_more_agents(lead: PoolAgent, browser: Browser) -> None:
-    few = queries(lambda: browser.get("/admin/pool/"))
+    few = queries(lambda: browser.get(POOL))
     many(lead, 20)
     send("child0003")
     take()
-    assert queries(lambda: browser.get("/admin/pool/")) == few
+    assert queries(lambda: browser.get(POOL)) == few
 
 
 # An agent
@@ -264,13 +253,11 @@ def test_it_acts_on_no_other_agent_of_the_same_name(lead: PoolAgent, at_hand: Pa
     pool("pool_destroy_agent", agent_id="lead")
     pool("pool_create_agent", agent_id="lead", cwd=str(at_hand))
     request_id = send("lead")
-    for what, form in (
-        ("", {"content": "x", "request_id": "r"}),
-        ("cancel/", {"request_id": request_id}),
-        ("end/", {}),
-    ):
-        page = shown(browser.post(f"/admin/pool/{lead.pk}/{what}", form, follow=True))
-        assert "lead has ended" in page
+    page = shown(browser.post(f"/admin/pool/{lead.pk}/", {"content": "x", "request_id": "r"}, follow=True))
+    assert "lead has ended" in page
+    for verb in ("compact", "resume"):
+        assert "“lead” was not" in act(browser, do=f"pool_{verb} {lead.pk}")
+    act(browser, do=f"pool_destroy_agent {lead.pk}", asked="1")
     assert PoolAgent.objects.living().filter(agent_id="lead").exists()
     assert [turn.request_id for turn in Turn.objects.open()] == [request_id]
 
@@ -318,9 +305,8 @@ def test_it_tells_which_bound_keeps_the_agent_from_being_woken_and_wakes_it_agai
     page = " ".join(page_of(browser, lead).split())
     assert "mail to it, planned tasks of its own that can begin" in page and "0 of 900 tokens" in page
     assert "not woken any more" in page and "Its woken turns took the 900 tokens of a day" in page
-    pool_page = shown(browser.get("/admin/pool/"))
-    assert "not woken</span>" in pool_page and "1</strong> not woken any" in pool_page
-    back = {"do": "pool_resume lead", "next": f"/admin/pool/{lead.pk}/"}
+    assert "not woken</span>" in rows(browser)["lead"]
+    back = {"do": f"pool_resume {lead.pk}", "next": f"/admin/pool/{lead.pk}/"}
     assert "not woken any more" not in shown(browser.post("/admin/act/", back, follow=True))
     PoolAgent.objects.update(wake_tokens=0)
     assert "no limit" in page_of(browser, lead)
@@ -393,7 +379,7 @@ def test_it_says_what_is_wrong_with_the_runners(
     (at_hand.parent / "home" / "runners.toml").write_text("nonsense")
     browser.force_login(local_account())  # it may have meant runners that start programs
     new = shown(browser.get("/admin/pool/+new/"))
-    for page in (page_of(browser, lead), shown(browser.get("/admin/pool/")), new):
+    for page in (page_of(browser, lead), shown(browser.get(POOL)), new):
         assert "is no TOML" in page and "goes on with what the file said before" in page
     assert 'name="model"' in new, "what it said before can be used"
 
@@ -423,26 +409,22 @@ def test_it_keeps_what_was_typed_where_the_work_is_refused(
 
 
 def test_it_stops_a_turn_compacts_and_ends(lead: PoolAgent, browser: Browser) -> None:
-    waits = send("lead")
-    page = shown(browser.post(f"/admin/pool/{lead.pk}/cancel/", {"request_id": waits}, follow=True))
-    assert "The turn is stopped" in page and Turn.objects.get().status == TurnStatus.CANCELLED
-    assert "had ended already" in shown(
-        browser.post(f"/admin/pool/{lead.pk}/cancel/", {"request_id": waits}, follow=True)
-    )
-    assert browser.post(f"/admin/pool/{lead.pk}/cancel/").status_code == 400
-    assert "nothing to compact" in shown(browser.post(f"/admin/pool/{lead.pk}/compact/", follow=True))
+    send("lead")
+    page = page_of(browser, lead)
+    turn = Turn.objects.get()
+    assert f'value="pool_cancel_run {turn.pk}"' in page and f'value="pool_destroy_agent {lead.pk}"' in page
+    assert "was cancelled" in act(browser, do=f"pool_cancel_run {turn.pk}")
+    assert Turn.objects.get().status == TurnStatus.CANCELLED
+    assert "was compacted, as far" in act(browser, do=f"pool_compact {lead.pk}")
     for _ in range(4):
         send("lead", "word " * 500)
         settle(take())
-    assert re.search(r"is \d+ tokens shorter", shown(browser.post(f"/admin/pool/{lead.pk}/compact/", follow=True)))
+    act(browser, do=f"pool_compact {lead.pk}")
     assert "out of the context" in page_of(browser, lead)
-    assert "lead has ended" in shown(browser.post(f"/admin/pool/{lead.pk}/end/", follow=True))
+    assert "pool_destroy_agent" in act(browser, do=f"pool_destroy_agent {lead.pk}"), "it is asked for once more"
+    assert PoolAgent.objects.living().exists()
+    assert "“lead” was ended" in act(browser, do=f"pool_destroy_agent {lead.pk}", asked="1")
     assert not PoolAgent.objects.living().exists()
-
-
-def test_it_leads_who_comes_by_a_forms_address_to_the_agent(lead: PoolAgent, browser: Browser) -> None:
-    for what in ("cancel", "compact", "end"):
-        assert browser.get(f"/admin/pool/{lead.pk}/{what}/").headers["Location"] == f"/admin/pool/{lead.pk}/"
 
 
 # Elsewhere

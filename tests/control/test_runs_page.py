@@ -91,11 +91,11 @@ def test_home_shows_runs_that_failed_for_one_reason_once(lead: PoolAgent, browse
 
 def test_an_agent_whose_run_failed_is_not_just_idle(lead: PoolAgent, browser: Browser) -> None:
     turn = failed()
-    for at in ("/admin/pool/", f"/admin/pool/{lead.pk}/"):
+    for at in ("/admin/control/poolagent/", f"/admin/pool/{lead.pk}/"):
         page = shown(browser.get(at))
         assert "a run failed" in page and ">idle<" not in page
     act(browser, do=f"pool_dismiss_run {turn.pk}")
-    assert ">idle<" in shown(browser.get("/admin/pool/"))
+    assert ">idle<" in shown(browser.get("/admin/control/poolagent/"))
 
 
 def test_the_list_narrows(lead: PoolAgent, browser: Browser) -> None:

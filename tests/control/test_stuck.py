@@ -163,7 +163,7 @@ def test_a_stuck_run_is_cancelled_retried_or_dismissed_where_it_is_shown(lead: P
     first = stick()
     page = shown(browser.get("/admin/attention/"))
     assert "A run of lead is stuck" in page and "no update for 600 seconds" in page
-    assert ">stuck<" in shown(browser.get("/admin/pool/"))
+    assert ">stuck<" in shown(browser.get("/admin/control/poolagent/"))
     for action in ("pool_cancel_run", "pool_dismiss_run"):
         assert f"{action} {first.pk}" in browser.get(f"/admin/control/turn/{first.pk}/change/").content.decode()
     act(browser, do=f"pool_dismiss_run {first.pk}")

@@ -124,15 +124,15 @@ def test_the_dashboard_asks_for_a_login_and_takes_the_token_for_one(
     for name, password in (("local", ""), ("local", generate_api_key()), ("ada", token)):
         answer = browser.post("/admin/login/", {"username": name, "password": password})
         assert answer.status_code == 200, "it shows the form again"
-    answer = browser.post("/admin/login/?next=/admin/pool/", {"username": "local", "password": token})
-    assert answer.headers["Location"] == "/admin/pool/"
-    assert browser.get("/admin/pool/").status_code == 200
+    answer = browser.post("/admin/login/?next=/admin/control/poolagent/", {"username": "local", "password": token})
+    assert answer.headers["Location"] == "/admin/control/poolagent/"
+    assert browser.get("/admin/control/poolagent/").status_code == 200
     browser.post("/admin/logout/")
-    assert browser.get("/admin/pool/").status_code == 302
+    assert browser.get("/admin/control/poolagent/").status_code == 302
     browser.post("/admin/login/", {"username": "local", "password": token})
-    assert browser.get("/admin/pool/").status_code == 200
+    assert browser.get("/admin/control/poolagent/").status_code == 200
     monkeypatch.setattr(ENDPOINT, "token", generate_api_key())
-    assert browser.get("/admin/pool/").status_code == 302, "the token of another run"
+    assert browser.get("/admin/control/poolagent/").status_code == 302, "the token of another run"
 
 
 def test_the_login_page_tells_of_no_token_where_there_is_none(db: None, settings: Any) -> None:

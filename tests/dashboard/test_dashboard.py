@@ -111,7 +111,7 @@ def addresses(ids: Ids) -> list[str]:
             f"/admin/control/turn/{ids['run']}/change/",
             f"/admin/runs/{ids['run']}/trace/",
         ),
-        *("/admin/pool/", "/admin/pool/+new/", f"/admin/pool/{ids['pool_agent']}/"),
+        *("/admin/control/poolagent/", "/admin/pool/+new/", f"/admin/pool/{ids['pool_agent']}/"),
         f"/admin/pool/{ids['pool_agent']}/tail/?after=0",
         *("/admin/files/reservation/", f"/admin/files/reservation/{ids['reservation']}/change/"),
         *("/admin/timeline/", f"/admin/timeline/?span={ids['open']}.1"),
@@ -238,11 +238,7 @@ def test_it_lists_every_page_of_the_dashboard_in_these_tests(team: Ids) -> None:
 
     opened = {re.sub(r"\?.*", "", url) for url in addresses(team)}
     acts = set(
-        "agent_close_session agent_key agent_limits agent_delete reset "
-        "act act_minutes bell question pool_cancel "
-        "pool_compact pool_end pool_option pool_turn "
-        "pool_approve plan_comment topic_export "
-        "topic_message".split()
+        "reset act act_minutes bell question pool_turn pool_approve plan_comment topic_export topic_message".split()
     )
     paths = [url.removeprefix("/admin/") for url in opened]
     seen = {page.name for page in pages(admin.site) if any(page.pattern.match(path) for path in paths)}

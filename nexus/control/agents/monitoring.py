@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -40,7 +39,6 @@ class Member:
     """A row in a list of pool agents."""
 
     agent: PoolAgent
-    level: int  # below its topmost living ancestor
     turn: Turn | None  # the running one, with `glimpse`
     waiting: int  # turns
     asks: int  # open questions
@@ -79,20 +77,6 @@ def counts() -> Counts:
     return Counts(**agents, running=turns.get(TurnStatus.RUNNING, 0), waiting=turns.get(TurnStatus.QUEUED, 0))
 
 
-def living(words: str, *, offset: int, limit: int) -> list[Member]:
-    """Return living agents, each after its parent; with words, those whose name, runner or directory contains them."""
-    known = matching(PoolAgent.objects.living(), words).order_by("pool_agent_id").values_list("pk", "parent")
-    lined_up = list(_lined_up(known))[offset : offset + limit]
-    return _members([pk for pk, _ in lined_up], dict(lined_up))
-
-
-def ended(words: str, *, offset: int, limit: int) -> list[Member]:
-    """Return agents that ended, latest first."""
-    rows = matching(PoolAgent.objects.exclude(ended_at=None), words).order_by("-ended_at", "-pool_agent_id")
-    keys = list(rows.values_list("pk", flat=True)[offset : offset + limit])
-    return _members(keys, dict.fromkeys(keys, 0))
-
-
 def matching(rows: QuerySet[PoolAgent], words: str) -> QuerySet[PoolAgent]:
     """Keep the agents whose name, runner or directory contains the words; all if there are no words."""
     if not words:
@@ -100,21 +84,9 @@ def matching(rows: QuerySet[PoolAgent], words: str) -> QuerySet[PoolAgent]:
     return rows.filter(Q(agent_id__icontains=words) | Q(runner__icontains=words) | Q(cwd__icontains=words))
 
 
-def _lined_up(known: Iterable[tuple[str, str | None]]) -> Iterator[tuple[str, int]]:
-    """Yield each agent with its level, right after its parent; an agent whose parent is not in `known` has level 0."""
-    parents = dict(known)
-    below: dict[str | None, list[str]] = defaultdict(list)
-    for pk, parent in parents.items():
-        below[parent if parent in parents else None].append(pk)
-    waiting = [(pk, 0) for pk in reversed(below[None])]
-    while waiting:
-        pk, level = waiting.pop()
-        yield pk, level
-        waiting += [(child, level + 1) for child in reversed(below[pk])]
-
-
-def _members(keys: Sequence[str], levels: Mapping[str, int]) -> list[Member]:
-    agents = PoolAgent.objects.select_related("parent").in_bulk(keys)
+def members(agents: Sequence[PoolAgent]) -> list[Member]:
+    """Return what a list shows of agents, in their order."""
+    keys = [agent.pk for agent in agents]
     in_context = (
         Entry.objects.in_context().order_by().filter(agent__in=keys).values_list("agent").annotate(Sum("tokens"))
     )
@@ -128,17 +100,15 @@ def _members(keys: Sequence[str], levels: Mapping[str, int]) -> list[Member]:
     running = {turn.agent_id: turn for turn in glimpses(Turn.objects.filter(agent__in=keys, status=TurnStatus.RUNNING))}
     return [
         Member(
-            agents[pk],
-            levels[pk],
-            running.get(pk),
-            waiting.get(pk, 0),
-            asks.get(pk, 0),
-            needs.get(pk, 0),
-            tokens.get(pk, 0),
-            used.get(pk, 0),
+            agent,
+            running.get(agent.pk),
+            waiting.get(agent.pk, 0),
+            asks.get(agent.pk, 0),
+            needs.get(agent.pk, 0),
+            tokens.get(agent.pk, 0),
+            used.get(agent.pk, 0),
         )
-        for pk in keys
-        if pk in agents
+        for agent in agents
     ]
 
 

@@ -124,9 +124,9 @@ def _glance(rows: list[AgentRow], workspace_id: str | None) -> list[tuple[str, l
     if ControlSettings.current().control:
         pool = pool_monitoring.counts()
         groups["Pool"] = [
-            Figure("living", pool.agents, "pool"),
-            Figure("at a turn", pool.running, "pool"),
-            Figure("waiting", pool.waiting, "pool", seldom=True),
+            Figure("living", pool.agents, "control_poolagent_changelist"),
+            Figure("at a turn", pool.running, "control_poolagent_changelist"),
+            Figure("waiting", pool.waiting, "control_poolagent_changelist", seldom=True),
         ]
     return [(title, [it for it in figures if it.count or not it.seldom]) for title, figures in groups.items()]
 

@@ -115,7 +115,7 @@ def _groups(words: str) -> Iterator[ResultGroup]:
     hits = search(words, limit=LOOKED)
     groups = (
         _group("Agents", _agents(words), "coordination_agent_changelist", q=words),
-        _group("Agents of the pool", _pool(words), "pool", q=words),
+        _group("Agents of the pool", _pool(words), "control_poolagent_changelist", q=words),
         _group("Runs", _runs(words), "control_turn_changelist"),
         _group("Workspaces", _workspaces(words), "coordination_workspace_changelist", q=words),
         _group("Handoffs", _handoffs(words), "handoffs_handoff_changelist", q=words),

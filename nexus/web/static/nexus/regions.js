@@ -35,7 +35,9 @@ function exchange(region, fresh) {
   const key = unfolds ? `#${CSS.escape(unfolds)} > summary` : focused?.id ? `#${CSS.escape(focused.id)}` : focused?.getAttribute("href") ? `[href="${CSS.escape(focused.getAttribute("href"))}"]` : null;
   const open = [...region.querySelectorAll("details[open][id]")].map((details) => details.id);
   const scroll = [region, ...scrolled(region)].map((part) => [part.id, part.scrollLeft, part.scrollTop]);
+  const place = window.scrollY;
   region.replaceChildren(...fresh.childNodes);
+  queueMicrotask(() => window.scrollTo({ top: place, behavior: "instant" })); // Alpine, which begins with the new rows, leaves the page at its top
   showTimes(region);
   const rows = region.querySelectorAll("tr input.action-select");
   if (rows.length) window.Actions?.(rows, { parent: region.closest(".result-list-wrapper") }); // the admin's own script knows the rows that the page began with
