@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from django.core.management.base import CommandParser
 
 from nexus.core.apps import mcp_servers
-from nexus.core.cli import CommandGroup, NexusCommand, table
-from nexus.core.coding_clients import APP_DATA, CLIENTS
+from nexus.core.cli import CommandGroup, NexusCommand
+from nexus.core.coding_clients import CLIENTS
 from nexus.core.operations.errors import Code, NexusError, invalid
 from nexus.hooks import client_commands, client_entries, client_files
 from nexus.hooks.client_commands import (
@@ -33,7 +33,6 @@ class Command(NexusCommand):
     help = "Write Nexus into a coding client's MCP configuration. Shows the change first, asks, and keeps a backup."
     examples = (
         "examples:\n"
-        "  nexus connect                                                       lists the clients on this machine\n"
         "  nexus connect --client claude-code                                  starts `nexus runmcp` over stdio\n"
         "  nexus connect --client cursor --url http://127.0.0.1:8420/mcp       the key comes from NEXUS_API_KEY\n"
         "  nexus connect --client codex --url http://127.0.0.1:8420/mcp --key-env BUILDER_KEY --scope user\n"
@@ -50,7 +49,8 @@ class Command(NexusCommand):
             "--client",
             choices=tuple(CLIENTS),
             metavar="CLIENT",
-            help=f"the client to configure: {', '.join(CLIENTS)}; without it, those on this machine are listed",
+            required=True,
+            help=f"the client to configure: {', '.join(CLIENTS)}",
         )
         parser.add_argument("--url", help="the hub's /mcp address; without it the client starts `nexus runmcp`")
         key = parser.add_mutually_exclusive_group()
@@ -85,9 +85,6 @@ class Command(NexusCommand):
 
     def run(self, **options: Any) -> None:
         client = options["client"]
-        if client is None:
-            self._list(project(options))
-            return
         known = CLIENTS[client]
         if options["system"] and options["url"]:
             raise invalid("--as is for a local server; leave --url out.", field="system")
@@ -128,27 +125,6 @@ class Command(NexusCommand):
             self.stdout.write(
                 f"Start the client with {variable} set to its agent's key; `nexus agents key` issues one."
             )
-
-    def _list(self, root: Path) -> None:
-        """Print the clients on this machine, and which of them have an entry for Nexus."""
-        rows = [(name, CLIENTS[name].title, _entry_of(name, root)) for name in client_entries.installed_clients()]
-        for line in table(("client", "name", "Nexus in"), rows) if rows else ["No coding client was found."]:
-            self.stdout.write(line)
-        self.stdout.write("\n`nexus connect --client CLIENT` connects one, `nexus setup` all of them.")
-
-
-def _entry_of(client: str, root: Path) -> str:
-    """Return the file with a client's entry for Nexus; empty if it has none, else why that is unknown."""
-    known = CLIENTS[client]
-    for path in filter(None, (known.project_file, known.user_file, *known.other_files)):
-        file = client_entries.locate(path, root)
-        try:
-            document = client_files.parse(file, known.format, client_files.read(file) or "")
-            if document.get(client_files.server_path(client)) is not None:
-                return str(file) if path.startswith(APP_DATA) else path
-        except NexusError:
-            return f"unknown: {path} cannot be read"
-    return ""
 
 
 def check_url(url: str) -> None:
