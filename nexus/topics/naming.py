@@ -19,6 +19,8 @@ MAX_ITEMS = 20  # messages that one sync returns
 MAX_WAIT_SECONDS = 86_400  # of a sync
 SUGGESTIONS = 3
 MAX_MENTIONS = 50  # mentions in one message that are looked up
+WORD = r"[^\s@,;:!?()\[\]<>`'\"]{1,255}"
+MENTION = re.compile(rf"(?<![\w@])@({WORD}(?:@{WORD})?)")
 
 
 def printable(text: str) -> str:
@@ -63,8 +65,9 @@ def suggestions(wanted: str, taken: Collection[str]) -> list[str]:
 
 
 def mentioned(text: str) -> set[str]:
-    """Return the texts that follow an @, each also without the sentence's punctuation. Not all of them are names."""
-    found = re.findall(r"(?<![\w@])@([^\s@,;:!?()\[\]<>`'\"]{1,255})", text) if "@" in text else []
+    """Return the texts that follow an @, each also without the sentence's punctuation. Not all of them are names. One @
+    may be inside, as in `claude@shop`."""
+    found = MENTION.findall(text) if "@" in text else []
     return {name for each in found[:MAX_MENTIONS] for name in (each, bare(each))} - {""}
 
 

@@ -130,6 +130,7 @@ def test_the_hook_tells_of_what_is_said_and_not_of_what_is_known(speaker: Client
     [
         ("@ann and (@bob), <@cleo>", {"ann", "bob", "cleo"}),
         ("mail@ann.example @@bob", set()),
+        ("Ask @claude@shop, or @claude@shop-2.", {"claude@shop", "claude@shop-2", "claude@shop-2."}),
         ("@red-squirrel. @a.b.", {"red-squirrel", "red-squirrel.", "a.b", "a.b."}),
         ("", set()),
     ],
