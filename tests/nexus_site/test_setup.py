@@ -342,7 +342,8 @@ def test_git_ignores_what_names_this_machine_and_nobody_else_s_lines_change(home
 
 
 def test_an_agent_is_called_by_its_client_and_its_project(home: Path, shop: Path, tmp_path: Path) -> None:
-    assert "You are claude@project on Nexus." in set_up(shop)
+    said = set_up(shop)
+    assert "You are claude@project on Nexus." in said and "NEXUS_AGENT_ID=claude@project-2 claude\n" in said
     called = [derived_id(client, str(shop), home / ".nexus") for client in ("claude-code", "codex")]
     assert called == ["claude@project", "codex@project"]
     other = tmp_path / "other" / shop.name

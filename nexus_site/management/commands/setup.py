@@ -324,6 +324,9 @@ class Command(NexusCommand):
             say = f'"{first_words(record.agents[client])}"'
             woken = "" if "hooks" in options["without"] else f" {known.woken}"
             self.stdout.write(f"{known.title}: {known.first} Then say {say}{woken}")
+        if started := next((client for client in chosen if CLIENTS[client].program), None):
+            second = f"NEXUS_AGENT_ID={record.agents[started]}-2 {CLIENTS[started].program}"
+            self.stdout.write(f"A second agent in one client needs a name of its own: {second}")
         if holder := running(home):
             pages = background.pages(home, holder)
             self.stdout.write(f"Watch your agents and answer their questions at {pages}")
