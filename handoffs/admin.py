@@ -37,7 +37,7 @@ class HandoffAdmin(InWorkspace):
     list_filter = ("status", WorkspaceFilter)
     operations = tuple(VERBS.values())
     search_fields = ("title", "handoff_id", "from_agent_id", "claimed_by")
-    ordering = ("-created_event_id",)
+    ordering = ("-handoff_id",)  # as an index of each workspace has them
     sortable_by = ("work",)
     rare = (
         *("blocked", "holder", "leased", "deadline", "verified", "trace", "offered_again", "offered_before"),
@@ -69,7 +69,7 @@ class HandoffAdmin(InWorkspace):
         again = {"handoff_reoffer"} if _named(row, "handoff.reoffered", "as") else set()
         return [each.operation for each in possible(state_at(row, now())) if each.operation not in again]
 
-    work = column("Work", lambda row: link(PAGE, row.title, row.pk), ordering="created_event_id")
+    work = column("Work", lambda row: link(PAGE, row.title, row.pk), ordering="handoff_id")
     number = column("Handoff", lambda row: records.text(row.pk))
     sender = column("From", lambda row: link("agent", row.from_agent_id, row.from_agent_id))
     creator = column("Its creator", lambda row: sender_in_words(provenance_row(row, on_behalf_of([row]))) + ".")

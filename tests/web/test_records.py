@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from coordination.models import Artifact, Event
 from nexus.web.templatetags.nexus import MOST_VALUES, readable
 from tests.pages import Ids
+from tests.store import plans
 
 MARKUP = re.compile(r"</?(?:dl|dt|dd|ul|li|bdi|span)(?: class=\"[\w -]+\")?>|</?div(?: x-ignore hx-disable)?>")
 
@@ -91,3 +92,10 @@ def test_it_lays_out_so_much_and_says_that_there_is_more() -> None:
         assert "… and more" in text
         assert text.count("<li>") <= MOST_VALUES + 1
     assert "<bdi" in readable("[" * 100_000)
+
+
+@pytest.mark.usefixtures("counted_alone")
+@pytest.mark.sqlite  # whose plans say so; the indexes are the same
+def test_the_handoffs_of_a_workspace_come_in_the_order_of_an_index(played_team: Ids, browser: Client) -> None:
+    looked = plans(lambda: browser.get(f"/admin/handoffs/handoff/?workspace={played_team['workspace']}"))
+    assert any("handoffs_by_workspace (workspace_id=?)" in plan and "B-TREE" not in plan for plan in looked), looked
