@@ -47,6 +47,7 @@ from nexus.web.page import posted
 from nexus.web.records import NONE, OperationAdmin, code, column, link, moment
 from nexus.web.templatetags.nexus import plain, readable
 
+ACT = "operator.acted"
 LOOKED_AT = 100_000  # ids that a page looks through for an agent or a type, which have no index
 
 
@@ -271,7 +272,7 @@ class TypeFilter(DropdownFilter):  # type: ignore[misc]  # the theme ships no ty
 
 
 class HeartbeatFilter(admin.SimpleListFilter):
-    """Show signs of life, too; without a choice they show only where their type is chosen."""
+    """Show signs of life, too, and the acts of operators that other events tell; otherwise only by their type."""
 
     title, parameter_name = "heartbeats", "alive"
 
@@ -283,16 +284,16 @@ class HeartbeatFilter(admin.SimpleListFilter):
         yield from ({**hidden, "display": "Hidden"}, shown)
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Event]) -> QuerySet[Event]:
-        if self.value() or request.GET.get("type") in quiet_types():
+        if self.value() or request.GET.get("type") in (*quiet_types(), ACT):
             return queryset
-        return queryset.exclude(type__in=quiet_types())
+        return queryset.exclude(type__in=quiet_types()).exclude(type=ACT, payload__events__gt=0)
 
 
 @admin.register(Event)
 class EventAdmin(InWorkspace):
     """The event log. Agents and types have no index: their lists look through LOOKED_AT ids, and lead on."""
 
-    intro = "All that happened, newest first, as it happens. Heartbeats are hidden."
+    intro = "All that happened, newest first. Heartbeats, and what an operator did that other events tell, are hidden."
     list_display_links = None  # the sentence has links
     list_display = ("number", "sentence", "kind", "workspace_link", "created_plain")
     list_filter = (
