@@ -7,14 +7,14 @@ from typing import Any
 
 from django.http import HttpRequest
 from django.templatetags.static import static
-from django.urls import reverse_lazy
+from django.urls import reverse
 
 from nexus.core.apps import nexus_apps
 from nexus.core.contributions import Page
 
 
 def _entry(title: str, icon: str, view: str, in_use: Callable[[], bool] = lambda: True) -> dict[str, Any]:
-    entry = {"title": title, "icon": icon, "link": reverse_lazy(f"admin:{view}")}
+    entry = {"title": title, "icon": icon, "link": reverse(f"admin:{view}")}
     return {**entry, "permission": lambda request: in_use()}
 
 
