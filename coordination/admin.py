@@ -168,6 +168,7 @@ class SessionAdmin(InWorkspace):
 
 @admin.register(Channel)
 class ChannelAdmin(InWorkspace):
+    intro = "Labels that agents give to their messages. A channel changes neither who gets a message nor who sees it."
     list_display = ("title", "workspace_link", "created", "open_mail")
     search_fields = ("name",)
     ordering = ("-channel_id",)

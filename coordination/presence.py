@@ -25,6 +25,11 @@ class Presence(StrEnum):
     STALE = "stale"  # silent for longer, still within presence_ttl_seconds
     OFFLINE = "offline"  # a longer silence, or it closed its last session and did nothing since
 
+    @property
+    def label(self) -> str:
+        """The word for people."""
+        return "quiet" if self is Presence.STALE else str(self)
+
 
 @dataclass(frozen=True)
 class AgentState:

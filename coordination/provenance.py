@@ -35,14 +35,14 @@ SENTENCES: Mapping[str | None, str] = {
     Proof.KEY: "an agent, proven by its key",
     Proof.SESSION: "an agent, proven by its session's secret",
     Proof.HUB: "Nexus itself",
-    None: "an agent; nothing proves it",
+    None: "an agent; it showed no key",
 }
 FromProof = Annotated[
     str,
     one_of(
         Proof,
         "What proves the sender: an operator's login, the hub's machine, an agent's key or its session's secret, "
-        "or that Nexus wrote it. Absent: nothing proves the name.",
+        "or that Nexus wrote it. Absent: no key was shown for the name.",
     ),
 ]
 OnBehalfOf = Annotated[

@@ -119,7 +119,7 @@ def debtors(picture: Picture) -> Mapping[str, Sequence[Debt]]:
 def _debts(picture: Picture, each: int) -> Items:
     found = picture.once(debtors)
     needs = [
-        AttentionItem(f"{agent_id} owes and does nothing", _describe(its), agent_id, since=its[0].since)
+        AttentionItem(f"{agent_id} has work to do and does nothing", _describe(its), agent_id, since=its[0].since)
         for agent_id, its in list(found.items())[:each]
     ]
     return Items(len(found), needs)
@@ -263,7 +263,7 @@ KINDS = (
     _kind("lapsed", "Lease ran out", "timer_off", 39, _lapsed, "handoff_reassign", "handoff_withdraw"),
     _kind("idle", "Held, and nobody works on it", "hourglass_bottom", 50, _idle,
           "handoff_release", "handoff_reassign", command="nexus handoffs --status claimed"),
-    AttentionKind("debts", "Owes, and does nothing", "sms_failed", 51, _debts, page="agent",
+    AttentionKind("debts", "Has work to do, and does nothing", "sms_failed", 51, _debts, page="agent",
           actions=("message_create",), command="nexus agents"),
     _kind("untaken", "Not taken for long", "hourglass_empty", 55, _untaken, "handoff_reassign", "handoff_withdraw"),
 )  # fmt: skip

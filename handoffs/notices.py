@@ -77,7 +77,7 @@ def submitted(handoff: Handoff, agent_id: str, result: str | None, moment: datet
 def timed_out(handoff: Handoff, moment: datetime) -> list[str]:
     """Notify the creator that nobody claimed the handoff before its deadline."""
     body = (
-        "Nobody had it when its deadline passed. Offer it anew with handoff_create, with another target or more time."
+        "Nobody had it when its deadline passed. Offer it again with handoff_create, with another target or more time."
     )
     return notify(handoff, handoff.from_agent_id, "expired", body, moment, by=HUB_AGENT)
 

@@ -119,7 +119,7 @@ def _sees_mail(state: AgentState) -> bool:
 def _why_silent(state: AgentState, is_woken: bool) -> str:
     if is_woken:
         return f"{state.agent_id} was woken, and did not pull its mail"
-    return f"{state.agent_id} is {state.activity.title if state.activity else state.presence} with unread mail"
+    return f"{state.agent_id} is {state.activity.title if state.activity else state.presence.label} with unread mail"
 
 
 KINDS = (

@@ -103,7 +103,7 @@ def read_token(path: Path, strict: bool = True) -> str | None:
         if not stat.S_ISREG(status.st_mode):
             return None
         if strict and (status.st_mode & OTHERS or status.st_uid not in (os.geteuid(), 0)):
-            raise UnsafeToken(f"{path} can be read by others than you: chmod 600 it, or start the server anew.")
+            raise UnsafeToken(f"{path} can be read by others than you: chmod 600 it, or start the server again.")
         text = os.read(handle, LONGEST).decode("ascii", "replace").strip()
     finally:
         os.close(handle)

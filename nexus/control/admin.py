@@ -524,7 +524,7 @@ def _contents(row: WorktreeMerge) -> str:
 @admin.register(WorktreeMerge)
 class MergeAdmin(PoolRecords):
     intro = (
-        "Each branch has one merge lane: its entries are merged onto the head, checked and taken one after the other. "
+        "Each branch has one merge queue: its entries are merged onto the head, checked and taken one after the other. "
         "What came back was sent to its agent; nothing of it is lost."
     )
     list_display = ("branch", "into", "condition", "who", "repository_of", "queued", "ended", "reason")

@@ -216,11 +216,11 @@ def _left_worktrees(picture: Picture, each: int) -> Items:
 
 
 def _returned(picture: Picture, each: int) -> Items:
-    """Find work that came back from the merge lane and that its agent cannot finish alone."""
+    """Find work that came back from the merge queue and that its agent cannot finish alone."""
     rows = _merges_needing(picture).exclude(ended_at=None)
     needs = [
         AttentionItem(
-            f"{row.worktree.branch} of {row.worktree.agent.agent_id} came back from the merge lane of {row.target}",
+            f"{row.worktree.branch} of {row.worktree.agent.agent_id} came back from the merge queue of {row.target}",
             row.why,
             row.worktree.pk,
             row.worktree.agent.pk,
@@ -232,11 +232,11 @@ def _returned(picture: Picture, each: int) -> Items:
 
 
 def _waiting_entries(picture: Picture, each: int) -> Items:
-    """Find entries of the merge lane that wait until a person did something, such as approve checks."""
+    """Find entries of the merge queue that wait until a person did something, such as approve checks."""
     rows = _merges_needing(picture).filter(ended_at=None)
     needs = [
         AttentionItem(
-            f"{row.worktree.branch} of {row.worktree.agent.agent_id} waits in the merge lane of {row.target}",
+            f"{row.worktree.branch} of {row.worktree.agent.agent_id} waits in the merge queue of {row.target}",
             row.why,
             row.pk,
             row.worktree.agent.pk,
@@ -361,7 +361,7 @@ KINDS = (
     ),
     AttentionKind(
         "merge-lane",
-        "Worktrees that came back from the merge lane",
+        "Worktrees that came back from the merge queue",
         "merge",
         23,
         _returned,
@@ -568,7 +568,7 @@ def _tree(
 
 
 ACTIONS = (
-    _tree("queue", "Put into the merge lane", "put into the merge lane"),
+    _tree("queue", "Put into the merge queue", "put into the merge queue"),
     _tree("keep", "Keep", "kept: what lay there is committed on its branch"),
     _tree("discard", "Discard…", "discarded", {"changes_too": UNMERGED, "lost_too": LOST}),
     *(

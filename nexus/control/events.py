@@ -83,16 +83,16 @@ SENTENCES = {
     "pool.option_set": Sentence("{actor} set {option} of {pool_agent}[ to {value}]", "{count} options set"),
     "worktree.made": Sentence("{pool_agent} got a worktree on {branch}", "{count} worktrees made"),
     "worktree.queued": Sentence(
-        "{actor} put {branch} of {pool_agent} into the merge lane of {into}",
-        "{count} worktrees put into a merge lane",
+        "{actor} put {branch} of {pool_agent} into the merge queue of {into}",
+        "{count} worktrees put into a merge queue",
     ),
     "worktree.returned": Sentence(
-        "{branch} of {pool_agent} came back from the merge lane of {into}[: {why}]",
-        "{count} worktrees came back from a merge lane",
+        "{branch} of {pool_agent} came back from the merge queue of {into}[: {why}]",
+        "{count} worktrees came back from a merge queue",
     ),
     "worktree.withdrawn": Sentence(
-        "{actor} took {branch} of {pool_agent} out of the merge lane of {into}",
-        "{count} worktrees taken out of a merge lane",
+        "{actor} took {branch} of {pool_agent} out of the merge queue of {into}",
+        "{count} worktrees taken out of a merge queue",
     ),
     "worktree.waits": Sentence("{branch} of {pool_agent} waits for review", "{count} worktrees wait for review"),
     "worktree.reviewed": Sentence(

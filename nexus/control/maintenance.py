@@ -96,7 +96,7 @@ def _check_worktrees(examination: Any) -> Iterator[Finding]:
         elif state == "open" and ended_at is not None:
             yield Finding(
                 f"{agent_id!r} ended, and its worktree {path} is not settled.",
-                "Put it into the merge lane, keep or discard it on the agent's page.",
+                "Put it into the merge queue, keep or discard it on the agent's page.",
                 note=True,
             )
     home = Path(os.path.realpath(examination.path)) / FOLDER

@@ -210,7 +210,7 @@ class WorktreeQuerySet(models.QuerySet["PoolWorktree"]):
         return self.filter(path__in=[directory, *map(str, Path(directory).parents)]).first()
 
     def at_rest(self) -> WorktreeQuerySet:
-        """Open ones in which no turn works or is about to, and that are not in a merge lane."""
+        """Open ones in which no turn works or is about to, and that are not in a merge queue."""
         queued = WorktreeMerge.objects.open().order_by().filter(worktree=OuterRef("pk"))
         turns = Turn.objects.open().filter(agent=OuterRef("agent"))
         return self.filter(~Exists(turns), ~Exists(queued), state=WorktreeState.OPEN)
@@ -262,7 +262,7 @@ class PoolWorktree(models.Model):
 
 
 class MergeState(models.TextChoices):
-    """The state of an entry of the merge lane."""
+    """The state of an entry of the merge queue."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -295,7 +295,7 @@ class MergeQuerySet(models.QuerySet["WorktreeMerge"]):
 
 
 class WorktreeMerge(models.Model):
-    """An entry of the merge lane of a repository and a branch. The lane takes its entries in the order of their ids."""
+    """An entry of the merge queue of a repository and a branch, which takes its entries in the order of their ids."""
 
     merge_id = models.CharField(primary_key=True, max_length=ID_LENGTH)
     worktree = models.ForeignKey(PoolWorktree, on_delete=models.CASCADE, related_name="merges")

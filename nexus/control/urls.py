@@ -136,10 +136,10 @@ PAGES = (
     ),
     Page(
         "control_worktreemerge_changelist",
-        title="Merge lane",
+        title="Merge queue",
         icon="merge",
         section="Pool",
-        words={"pool_list_merges": "the page Merge lane"},
+        words={"pool_list_merges": "the page Merge queue"},
         about="Work of worktrees on its way into a branch: what waits, what runs, and what came back.",
         position=4,
         in_use=has_pool,

@@ -357,7 +357,7 @@ def approve(request: HttpRequest, pool_agent_id: str) -> HttpResponse:
     if not form.is_valid():
         return HttpResponseBadRequest("Say what you saw.")
     named = {"agent_id": row.agent.agent_id, "worktree_id": row.pk}
-    done = operate(CONTROL, request, "pool_approve_work", "It waits in the merge lane.", **named, **form.cleaned_data)
+    done = operate(CONTROL, request, "pool_approve_work", "It waits in the merge queue.", **named, **form.cleaned_data)
     return (
         redirect("admin:control_worktreemerge_changelist")
         if done["ok"]

@@ -106,7 +106,7 @@ class Client(NamedTuple):
     bearer_variable: str | None = None  # the field that names the variable of a bearer token
     skill: str | None = None  # the path of Nexus's skill, if not the usual one
     guide: str = "AGENTS.md"  # the file of the project that its agent reads first
-    first: str = "Start it anew."  # what a person must do before the client reads the entries
+    first: str = "Start it again."  # what a person must do before the client reads the entries
     mark: str | None = None  # a variable of its shells alone
     # Its empty input line in a terminal and, as one character, the rule below it: a regular expression that begins with
     # the prompt. None if nobody tried it.
@@ -153,7 +153,7 @@ CLIENTS: Mapping[str, Client] = {
         variable="${%s}",
         skill=".claude/skills/nexus/SKILL.md",
         guide="CLAUDE.md",
-        first="Start `claude` here anew and allow the server nexus.",
+        first="Start `claude` here again and allow the server nexus.",
         mark="CLAUDECODE",
         empty_line=r'❯( Try ".*")? ─',
         woken="A hook wakes its agent while it is idle.",
@@ -258,7 +258,7 @@ CLIENTS: Mapping[str, Client] = {
         headers="http_headers",
         bearer_variable="bearer_token_env_var",
         passed="env_vars",
-        first="Start `codex` here anew, trust the project, and review the hooks with /hooks.",
+        first="Start `codex` here again, trust the project, and review the hooks with /hooks.",
         mark="CODEX_THREAD_ID",
         empty_line="› (Ask Codex to do anything|Ask a follow-up question)",
         woken="A hook wakes its agent while it is idle, within ten seconds where Codex has no background server.",
@@ -289,7 +289,7 @@ CLIENTS: Mapping[str, Client] = {
         project_file=".gemini/settings.json",
         url="httpUrl",
         variable="${%s}",
-        first="Start `gemini` here anew and trust the folder.",
+        first="Start `gemini` here again and trust the folder.",
         mark="GEMINI_CLI",
         empty_line="> Type your message or @path/to/file( ▀)?",
         hooks=Hooks(
@@ -329,7 +329,7 @@ CLIENTS: Mapping[str, Client] = {
         project_file=".qwen/settings.json",
         url="httpUrl",
         variable="${%s}",
-        first="Start `qwen` here anew and approve the server nexus.",
+        first="Start `qwen` here again and approve the server nexus.",
         mark="QWEN_CODE",
         empty_line="> Type your message or @path/to/file ─",
         woken="A hook wakes its agent while it is idle, unless its setting agents.crossSessionInbound forbids that.",
@@ -370,7 +370,7 @@ CLIENTS: Mapping[str, Client] = {
         joined=True,
         environment="environment",
         variable="{env:%s}",
-        first="Start `opencode` here anew.",
+        first="Start `opencode` here again.",
         woken="A plugin wakes its agent while it is idle, after its first turn.",
         mark="OPENCODE",
         plugin=Hooks(
@@ -409,7 +409,7 @@ CLIENTS: Mapping[str, Client] = {
         user_file="~/.copilot/mcp-config.json",
         project_file=".github/mcp.json",
         types=("local", "http"),
-        first="Start `copilot` here anew and trust the folder.",
+        first="Start `copilot` here again and trust the folder.",
         empty_line="❯ ─|┃ ╹▀",  # the second in kitty
         woken="Only `nexus attach`, in tmux or kitty, wakes its idle agent, or `nexus wait`, which it runs itself.",
     ),
@@ -420,7 +420,7 @@ CLIENTS: Mapping[str, Client] = {
         user_file="~/.augment/settings.json",
         project_file=".augment/settings.json",
         types=LOCAL_OR_HTTP,
-        first="Start `auggie` here anew.",
+        first="Start `auggie` here again.",
     ),
     "zed": Client(
         "Zed",

@@ -95,7 +95,7 @@ RETIRED = {
     "pool_wake_tokens": "it is always 1000000, and an agent may have its own `wake_tokens`",
     "pool_hang_seconds": "it is always 30",
     "pool_idle_seconds": "idle agents stay",
-    "pool_bus_calls": "an agent's rights on the bus decide",
+    "pool_bus_calls": "an agent's rights decide",
     "embedding_url": "embedding_model is a folder on this machine",
     "nats_url": "processes at one database tell each other by NOTIFY",
 }

@@ -108,7 +108,7 @@ def secret_key(home: Path) -> str:
     if not key.strip():  # not replaced: two servers that start now would sign with different keys
         raise NexusError(
             Code.CONFIG_ERROR,
-            f"{path} holds no signing key. Delete it and start again: a new one is made, and everybody logs in anew.",
+            f"{path} holds no signing key. Delete it and start again: a new one is made, and everybody logs in again.",
         )
     return key
 

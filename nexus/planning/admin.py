@@ -133,6 +133,7 @@ class TaskAdmin(InWorkspace):
 
 @admin.register(Cycle)
 class CycleAdmin(InWorkspace):
+    intro = "A cycle is one plan with its tasks, from its start until somebody closes it. Closed cycles are kept here."
     list_display_links = None  # its page tells it all
     list_display = ("ended", "plan", "workspace_link", "on", "task_count")
     search_fields = ("words",)

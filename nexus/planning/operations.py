@@ -641,7 +641,7 @@ class TaskEdit(OfProject):
 )
 def task_edit(p: TaskEdit, caller: Caller) -> AddedTask:
     """Change a task. An omitted field keeps its value; null clears an optional one. If its result is being checked,
-    other criteria or another verifier examine it anew."""
+    other criteria or another verifier examine it again."""
     task, warnings = tasks.edit(
         project_root=p.project_root, number=p.id, given=p.arguments, by=actor(caller, "task_edit")
     )

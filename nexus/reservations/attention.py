@@ -102,7 +102,7 @@ ACTIONS = (
     ),
     Action(
         "files_end",
-        "End it…",
+        "End the reservation…",
         "ended",
         ("reservation", "reservations"),
         lambda reservation_id: {"reservation_id": reservation_id},

@@ -13,7 +13,7 @@ PAGES = (
         words={
             "files_list": "the page Reservations",
             "files_who": "the page Reservations",
-            "files_end": "End it on its page",
+            "files_end": "End the reservation on its page",
         },
         about="Who has reserved which files, until when.",
         position=4,

@@ -22,7 +22,6 @@ SECTIONS = ("Now", "Work", "Pool", "Rules", "Records", "Hub")  # all but the fir
 RECORDS = (
     ("Workspaces", "folder_open", "coordination_workspace_changelist"),
     ("Sessions", "sensors", "coordination_session_changelist"),
-    ("Channels", "tag", "coordination_channel_changelist"),
     ("Artifacts", "deployed_code", "coordination_artifact_changelist"),
     ("Tasks", "task_alt", "planning_task_changelist"),
     ("Cycles", "cycle", "planning_cycle_changelist"),

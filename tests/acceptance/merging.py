@@ -1,4 +1,4 @@
-"""From issue to merged: six issues of a forge, three agents in worktrees, the merge lane, and a hub that is killed.
+"""From issue to merged: six issues of a forge, three agents in worktrees, the merge queue, and a hub that is killed.
 
 Nothing but the hub remembers how far a task is: each look reads that anew, and does the next step as an operator would.
 So a call that a kill cut off is made again only if its effect is missing.
@@ -255,7 +255,7 @@ class Rehearsal:
         return self.call("control.pool_get_review", agent_id=task.builder)
 
     def _follow(self, task: Task, handoff: Row) -> int:
-        """Follow approved work through the merge lane; approve it again once its agent has corrected what came back."""
+        """Follow approved work through the merge queue; approve it again once its agent corrected what came back."""
         entry = self._entry(task, handoff["checks"][-1]["ended_at"])
         if entry is not None and entry["state"] == "merged":
             return self._published(task)
@@ -264,7 +264,7 @@ class Rehearsal:
         return 7
 
     def _approve(self, task: Task, review: Row) -> None:
-        """Approve work. What conflicts goes back to its agent by way of the merge lane; if that came back since
+        """Approve work. What conflicts goes back to its agent by way of the merge queue; if that came back since
         the look, and its agent mended it, it is merged there."""
         if review["why_not"]:
             self.call("control.pool_worktree_queue", agent_id=task.builder)
@@ -281,7 +281,7 @@ class Rehearsal:
         return any(each["outcome"] in LIVE for each in runs)
 
     def _entry(self, task: Task, since: str) -> Row | None:
-        """Return the last entry of the merge lane for a task's result."""
+        """Return the last entry of the merge queue for a task's result."""
         entries = self.call("control.pool_list_merges", which="all", limit=100)["merges"]
         own = [row for row in entries if row["agent_id"] == task.builder and row["queued_at"] >= since]
         return max(own, key=lambda row: str(row["queued_at"]), default=None)

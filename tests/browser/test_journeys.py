@@ -31,7 +31,7 @@ def test_it_cancels_a_handoff_only_after_a_confirmation(page: Page, team: Ids) -
     page.get_by_role("link", name="port it").click()
     page.get_by_role("button", name="Cancel…").click()
     dialog = page.get_by_role("dialog", name="Cancel: 1 handoff")
-    dialog.get_by_role("link", name="Leave it").click()
+    dialog.get_by_role("link", name="Back").click()
     expect(dialog).to_have_count(0)
     page.get_by_role("button", name="Cancel…").click()
     dialog.get_by_label("Reason").fill("nobody knows rust")

@@ -46,7 +46,7 @@ def test_it_moves_while_the_demo_plays_on_the_hub(page: Page, hub: Hub, tmp_path
     watch(page, "/admin/board/")
     with ThreadPoolExecutor(1) as beside:
         playing = beside.submit(asyncio.run, demo.play(hub.url, str(tmp_path), 3, 0.05))
-        expect(page.get_by_role("region", name="Settled").locator("header .nx-badge")).to_have_text("3")
+        expect(page.get_by_role("region", name="Finished").locator("header .nx-badge")).to_have_text("3")
         playing.result()
     page.goto("/admin/")
     minutes = page.locator(".nx-bars title").filter(has_text=re.compile(r"^[1-9]\d* messages?, [01] min ago"))

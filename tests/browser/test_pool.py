@@ -295,9 +295,9 @@ def test_by_keys_alone_one_answers_sends_stops_and_merges(
     tab_to(page, "What it changed")
     page.keyboard.press("Enter")
     expect(page.locator("del code").first).to_have_text("one")
-    tab_to(page, "Put into the merge lane")
+    tab_to(page, "Put into the merge queue")
     page.keyboard.press("Enter")
-    expect(page.get_by_text("was put into the merge lane.")).to_be_visible()
+    expect(page.get_by_text("was put into the merge queue.")).to_be_visible()
     until(lambda: (repository / "notes.txt").read_text() == "two\n")
 
 

@@ -189,7 +189,7 @@ class Queue(Look):
 
     def finish(self, work: Work) -> None:
         said = refused(self.call(work))
-        assert said == "" or "it waits in the merge lane already" in said
+        assert said == "" or "it waits in the merge queue already" in said
         work_once(LANE_WORK)
         assert WorktreeMerge.objects.get(worktree=work.row).state == MergeState.MERGED
         work.check_merged_once()

@@ -1,4 +1,4 @@
-"""The merge lane: approved work is merged, checked and taken in turn, or comes back; over real git."""
+"""The merge queue: approved work is merged, checked and taken in turn, or comes back; over real git."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_it_takes_work_in_turn_as_it_was_queued(make: Make, repository: Path) ->
     assert (repository / "one.txt").exists() and not (repository / "late.txt").exists()
     assert told("worktree.queued", "worktree.merged") == ["worktree.queued"] * 3 + ["worktree.merged"] * 3
     [line, *_] = lines(list(Event.objects.filter(type="worktree.queued")))
-    assert "".join(part.text for part in line.parts).endswith("nexus/two of two into the merge lane of main")
+    assert "".join(part.text for part in line.parts).endswith("nexus/two of two into the merge queue of main")
     assert len(does("pool_list_merges", which="merged")["data"]["merges"]) == 3
 
 
@@ -404,13 +404,13 @@ def test_pages_and_the_command_show_it(
     place = make("smith", notes="<b>mine</b>\n")
     make("other", notes="theirs\n")
     row = PoolWorktree.objects.get(agent__agent_id="other")
-    assert "Put into the merge lane" in shown(browser.get(f"/admin/review/{row.agent.pk}/"))
+    assert "Put into the merge queue" in shown(browser.get(f"/admin/review/{row.agent.pk}/"))
     page = shown(
         browser.post(
             "/admin/act/", {"do": f"pool_worktree_queue {row.pk}", "next": "/admin/control/worktreemerge/"}, follow=True
         )
     )
-    assert "was put into the merge lane" in page and "nexus/other" in page and "waiting" in page
+    assert "was put into the merge queue" in page and "nexus/other" in page and "waiting" in page
     merge = WorktreeMerge.objects.get()
     done = {"do": f"pool_withdraw_merge {merge.pk}", "next": "/admin/control/worktreemerge/"}
     assert "withdrawn" in shown(browser.post("/admin/act/", done, follow=True))

@@ -1,4 +1,4 @@
-"""Files that git-lfs keeps, and submodules, in worktrees and in the merge lane: pointers stay what they are."""
+"""Files that git-lfs keeps, and submodules, in worktrees and in the merge queue: pointers stay what they are."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_the_page_and_the_command_ask_for_what_they_do_not_show(
         call_command("review", "approve", "smith", "--seen", seen, "--unseen", "data.bin", stdout=out)
     call("pool_withdraw_merge", merge_id=WorktreeMerge.objects.get().pk)
     ticked = {"seen": seen, "unseen": [json.dumps(name) for name in ("data.bin", "long.txt", "wide.txt")]}
-    assert "It waits in the merge lane" in shown(browser.post(f"{address}approve/", ticked, follow=True))
+    assert "It waits in the merge queue" in shown(browser.post(f"{address}approve/", ticked, follow=True))
 
 
 def test_the_same_lines_between_the_same_lines_go_on_without_a_person(make: Make, repository: Path) -> None:
@@ -185,12 +185,12 @@ def test_what_conflicts_is_shown_alone_and_is_not_approved(
     found = review()
     assert found["files"] == ["notes.txt"] and "-one\n+mine" in str(found["diff"])
     assert str(found["why_not"]).endswith("changed the same places of 'notes.txt'")
-    assert "merge lane" in refused("pool_approve_work", agent_id="smith", seen=found["seen"])["message"]
+    assert "merge queue" in refused("pool_approve_work", agent_id="smith", seen=found["seen"])["message"]
     row = PoolWorktree.objects.get()
     page = shown(browser.get(f"/admin/review/{row.agent_id}/"))
     assert "Cannot be merged" in page and 'id="approve"' not in page
     queued = {"do": f"pool_worktree_queue {row.pk}", "next": "/admin/control/worktreemerge/"}
-    assert "was put into the merge lane" in shown(browser.post("/admin/act/", queued, follow=True))
+    assert "was put into the merge queue" in shown(browser.post("/admin/act/", queued, follow=True))
     assert taken(WorktreeMerge.objects.get()).cause == "conflict" and theirs == git(repository, "rev-parse", "HEAD")
     git(repository, "reset", "--quiet", "--hard", "HEAD~1")
     git(repository, "commit", "--quiet", "--amend", "--allow-empty", "-m", "Rewritten")

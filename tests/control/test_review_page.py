@@ -61,7 +61,7 @@ def test_a_person_comments_sends_and_approves(committed: None, make: Make, brows
     (place / "notes.txt").write_text("three\n")
     assert "changed since" in shown(browser.post(f"{address()}approve/", {"seen": seen}, follow=True))
     seen = shown(browser.get(address())).split('name="seen" value="')[1].split('"')[0]
-    assert "It waits in the merge lane" in shown(browser.post(f"{address()}approve/", {"seen": seen}, follow=True))
+    assert "It waits in the merge queue" in shown(browser.post(f"{address()}approve/", {"seen": seen}, follow=True))
     assert "Nothing waits for review" in shown(browser.get("/admin/review/"))
 
 

@@ -83,7 +83,7 @@ def test_the_agents_page_leads_to_it_and_says_what_became_of_it(
     assert "is running a turn" in words(look(browser, smith))
     assert "running a turn" in decide(browser, smith, "queue")
     settle(turn)
-    assert "“nexus/smith” was put into the merge lane." in decide(browser, smith, "queue")
+    assert "“nexus/smith” was put into the merge queue." in decide(browser, smith, "queue")
     work_once(LANE_WORK)
     assert (repository / "new.txt").read_text() == "new\n" and ">merged<" in shown(browser.get(about))
     assert "there is nothing to merge" in decide(browser, smith, "queue"), "the agent may change more"
@@ -207,11 +207,11 @@ def test_a_left_worktree_is_merged_kept_or_discarded_where_it_is_listed(
     row = PoolWorktree.objects.get()
     assert f"/admin/review/{smith.pk}/" in shown(browser.get("/admin/"))
     assert "smith left nexus/smith" in (page := words(shown(browser.get("/admin/attention/"))))
-    assert all(label in page for label in ("Put into the merge lane", "Keep", "Discard…"))
-    assert f"“{row.branch}” was put into the merge lane." in act(browser, do=f"pool_worktree_queue {row.pk}")
+    assert all(label in page for label in ("Put into the merge queue", "Keep", "Discard…"))
+    assert f"“{row.branch}” was put into the merge queue." in act(browser, do=f"pool_worktree_queue {row.pk}")
     work_once(LANE_WORK)
     page = words(shown(browser.get("/admin/attention/")))
-    assert f"{row.branch} of smith came back from the merge lane of main" in page
+    assert f"{row.branch} of smith came back from the merge queue of main" in page
     assert "Also discard changes that nobody merged" in act(browser, do=f"pool_worktree_discard {row.pk}")
     said = act(browser, do="pool_worktree_discard", on=row.pk, asked="1")
     assert "holds unmerged changes" in said

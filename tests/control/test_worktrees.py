@@ -71,7 +71,7 @@ def does(name: str, caller: Caller = OPERATOR, **arguments: Any) -> dict[str, An
 
 
 def merged(agent_id: str, caller: Caller = OPERATOR) -> WorktreeMerge:
-    """What came of an agent's work in the merge lane."""
+    """What came of an agent's work in the merge queue."""
     answer = does("pool_worktree_queue", caller, agent_id=agent_id)
     assert answer["ok"], answer
     work_once(LANE_WORK)
@@ -79,7 +79,7 @@ def merged(agent_id: str, caller: Caller = OPERATOR) -> WorktreeMerge:
 
 
 def merge(tree: trees.Tree) -> None:
-    """Do what the merge lane does with a worktree, without a store; nothing if there is nothing to merge."""
+    """Do what the merge queue does with a worktree, without a store; nothing if there is nothing to merge."""
     target = trees.hand_in(tree, "Work")
     outcome, commit = merging.prepare(tree.source, target, tree.base, tree.ref(trees.LANE), "Merge it")
     if commit:

@@ -329,12 +329,12 @@ def test_it_shows_columns_of_the_board_for_what_there_is(
     def columns() -> list[str]:
         return re.findall('<h2 id="column-[^"]*">([^<]*)</h2>', browser.get("/admin/board/").content.decode())
 
-    assert columns() == ["Open", "Claimed", "Settled"]
+    assert columns() == ["Open", "Claimed", "Finished"]
     handoff_id = offer(deadline_seconds=3600)
     do("handoff_claim", **place, handoff_id=handoff_id, agent_id="bob")
     do("handoff_block", **place, handoff_id=handoff_id, agent_id="bob", reason="no password")
     do("handoff_cancel", **place, handoff_id=offer(), agent_id="ana")
-    assert columns() == ["Open", "Claimed", "Blocked", "Settled"]
+    assert columns() == ["Open", "Claimed", "Blocked", "Finished"]
     page = shown(browser.get("/admin/board/"))
     assert "no password" in page and "held by" in page and ">cancelled<" in page and "due <time" in page
     clock.shift(301)

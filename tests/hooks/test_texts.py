@@ -14,7 +14,7 @@ from nexus.core.quoting import quoted
 from nexus.hooks import texts
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=300)
-UNPROVEN = "an agent; nothing proves it"
+UNPROVEN = "an agent; it showed no key"
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 

@@ -503,7 +503,7 @@ def test_it_tells_the_state_of_the_hub(call: Call, project: str, mail: str, offe
     assert data["handoffs"] == {"open": 1, "claimed": 0, "in_progress": 0, "blocked": 0, "submitted": 0}
     assert data["newest_event_id"] == Event.objects.latest("event_id").event_id
     assert (data["server"], data["attention"]) == (None, [])
-    assert "0 unread, 1 in flight, 0 parked" in nexus("status").out
+    assert "0 unread, 1 being handled, 0 dead letters" in nexus("status").out
 
 
 def test_it_exits_differently_when_something_needs_a_person(call: Call, mail: str, offered: Callable[..., str]) -> None:

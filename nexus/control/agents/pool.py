@@ -297,9 +297,7 @@ def _name(wanted: str | None, actor: Actor) -> str:
     if find(agent_id):
         raise invalid(f"There is an agent {agent_id!r} already; choose another name, or destroy it.", field="agent_id")
     if Agent.everyone.filter(pk=agent_id).exists() and not _was_ours(agent_id, actor):
-        raise invalid(
-            f"{agent_id!r} is an agent of the bus that the pool did not create; choose another name.", field="agent_id"
-        )
+        raise invalid(f"{agent_id!r} is an agent that the pool did not create; choose another name.", field="agent_id")
     return agent_id
 
 

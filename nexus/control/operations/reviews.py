@@ -263,7 +263,7 @@ class Approved(MergeRow):
     own_transaction=True,
 )
 def pool_approve_work(p: Approve, caller: Caller) -> Approved:
-    """Approve work as you saw it: it goes into the merge lane, and its handoff is accepted if that is submitted."""
+    """Approve work as you saw it: it goes into the merge queue, and its handoff is accepted if that is submitted."""
     entry, handoff = reviews.approve(
         agent_id=p.agent_id,
         worktree_id=p.worktree_id,

@@ -110,7 +110,7 @@ class MergeRow(TypedDict):
 
 @operation(OfWorktree, *REFUSALS, requires=(IN_POOL,), slow=True, takes_minutes=True, own_transaction=True)
 def pool_worktree_queue(p: OfWorktree, caller: Caller) -> MergeRow:
-    """Put an agent's worktree, as it is now, into the merge lane of the branch it came from."""
+    """Put an agent's worktree, as it is now, into the merge queue of the branch it came from."""
     return merge_row(lane.queue(actor_of(caller), p.agent_id, p.worktree_id))
 
 
@@ -128,7 +128,7 @@ class Merges(TypedDict):
 
 @operation(ListMerges, Code.VALIDATION_ERROR, requires=(OPERATORS_ONLY,), tool=False, read_only=True)
 def pool_list_merges(p: ListMerges, caller: Caller) -> Merges:
-    """List the entries of the merge lanes: what waits, what runs and its step, what came back and why."""
+    """List the entries of the merge queues: what waits, what runs and its step, what came back and why."""
     return {"merges": [merge_row(entry) for entry in lane.entries(p.which, min(p.limit, 500))]}
 
 
@@ -145,7 +145,7 @@ class OfMerge(Params):
     tool=False,
 )
 def pool_withdraw_merge(p: OfMerge, caller: Caller) -> MergeRow:
-    """Take a waiting entry out of its merge lane; the worktree stays."""
+    """Take a waiting entry out of its merge queue; the worktree stays."""
     return merge_row(lane.withdraw(p.merge_id, operator_behind(caller)))
 
 

@@ -267,7 +267,7 @@ def send(*, agent_id: str, worktree_id: str | None, operator: str) -> tuple[Pool
         if not drafts:
             raise NexusError(Code.INVALID_TRANSITION, f"No comment on {row.branch} waits to be sent.{_last_round(row)}")
         if row.merges.open().exists():
-            raise refusal("it is in the merge lane; withdraw it there first")
+            raise refusal("it is in the merge queue; withdraw it there first")
         handoff = handoff_of(row)
         agent = _holder(row)
         moment, notes = now(), ""
@@ -275,7 +275,7 @@ def send(*, agent_id: str, worktree_id: str | None, operator: str) -> tuple[Pool
             reasons = f"{count_in_words(drafts)} of a review; they came as one message."
             HANDOFFS.send_back(handoff, By(operator=operator), reasons, is_known=True)
             notes = (
-                f"\n\nThe handoff {handoff.pk} is yours again: handoff_complete it anew, with claim_epoch "
+                f"\n\nThe handoff {handoff.pk} is yours again: handoff_complete it again, with claim_epoch "
                 f"{handoff.claim_epoch}."
             )
         turn = turns.queue(
@@ -297,7 +297,7 @@ def send(*, agent_id: str, worktree_id: str | None, operator: str) -> tuple[Pool
 def approve(
     *, agent_id: str, worktree_id: str | None, seen: str, unseen: Sequence[str], operator: str
 ) -> tuple[WorktreeMerge, Handoff | None]:
-    """Put the work that a person saw into the merge lane, and accept its handoff if that is submitted. `unseen` names
+    """Put the work that a person saw into the merge queue, and accept its handoff if that is submitted. `unseen` names
     the files that the diff does not show, or directories of them that end with a slash.
 
     Raises the errors of `lane.queue`; WORKTREE_REFUSED also for work that cannot be merged, and for what is not shown;
@@ -309,7 +309,7 @@ def approve(
     if survey.content != seen:
         raise lane.changed_since(survey.content)
     if survey.why_not:
-        raise refusal(f"{survey.why_not}; put it into the merge lane, which sends it back to its agent")
+        raise refusal(f"{survey.why_not}; put it into the merge queue, which sends it back to its agent")
     _check_seen(row, survey, unseen)
     handoff = handoff_of(row)
     if handoff is not None and handoff.status != HandoffStatus.SUBMITTED:

@@ -1,4 +1,4 @@
-"""The merge lane: approved work of worktrees is merged and checked, one entry of a branch after the other.
+"""The merge queue: approved work of worktrees is merged and checked, one entry of a branch after the other.
 
 An entry is claimed by an epoch and a lock of the home, which ends with its process. A hub that was killed leaves a
 running entry; the next claim begins it anew. Each step reads where the branch is, so that doing it again is safe.
@@ -65,7 +65,7 @@ def queue(
     """
     row = worktrees.decided(actor, agent_id, worktree_id, "merge")
     if row.merges.open().exists():
-        raise refusal("it waits in the merge lane already")
+        raise refusal("it waits in the merge queue already")
     try:
         tree = worktrees.own(row)
         target = trees.hand_in(tree, f"Work of {row.branch}")
@@ -98,7 +98,7 @@ def queue(
             worktrees.emit("queued", actor, row, moment, merge_id=entry.pk, into=target)
             approve()
     except IntegrityError:
-        raise refusal("it waits in the merge lane already") from None
+        raise refusal("it waits in the merge queue already") from None
     return entry
 
 

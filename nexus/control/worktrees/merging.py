@@ -1,4 +1,4 @@
-"""The git steps of the merge lane: merge a commit onto the head of a branch, and move the branch to the result.
+"""The git steps of the merge queue: merge a commit onto the head of a branch, and move the branch to the result.
 
 Each step can be repeated: it reads where the branch is, and moves it only from there.
 """

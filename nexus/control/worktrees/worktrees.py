@@ -201,7 +201,7 @@ def _check_unused(row: PoolWorktree, *, by_others: bool = False) -> None:
     if child is not None:
         raise refusal(f"that of {child.agent.agent_id!r} merges into it; keep or discard that one first")
     if row.merges.open().exists():
-        raise refusal("it is in the merge lane; withdraw it there first")
+        raise refusal("it is in the merge queue; withdraw it there first")
 
 
 def _losing(error: trees.Unsaved) -> NexusError:

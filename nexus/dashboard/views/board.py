@@ -51,7 +51,7 @@ def board(request: HttpRequest) -> HttpResponse:
     ]
     settled = Column(
         "settled",
-        "Settled",
+        "Finished",
         "good",
         sum(counts[status] for status in SETTLED),
         selectors.column(SETTLED, CARDS, workspace_id=workspace_id),

@@ -59,7 +59,7 @@ def graph(request: HttpRequest) -> TemplateResponse:
 
 def _label(state: AgentState, messages: int, unread: int, offered: int) -> str:
     """Describe an agent in words, for tooltips and screen readers."""
-    doing = state.activity.title if state.activity and state.activity.needs_person else state.presence
+    doing = state.activity.title if state.activity and state.activity.needs_person else state.presence.label
     words = f"{doing}, {messages} messages, {unread} unread"
     words += f", {offered} handoffs offered" if offered else ""
     return words + ("; broadcasts do not reach it" if state.beyond_broadcasts else "")

@@ -111,14 +111,14 @@ def _glance(rows: list[AgentRow], workspace_id: str | None) -> list[tuple[str, l
         ],
         "Handoffs": [
             Figure("open", handoffs[HandoffStatus.OPEN], "board"),
-            Figure("held", sum(handoffs[status] for status in HELD), "board"),
+            Figure("claimed", sum(handoffs[status] for status in HELD), "board"),
             Figure("blocked", handoffs[HandoffStatus.BLOCKED], "board"),
             Figure("submitted", handoffs[HandoffStatus.SUBMITTED], "board", seldom=True),
         ],
         "Mail": [
             Figure("unread", sum(inbox.unread for inbox in inboxes), INBOX, "?status=unread"),
-            Figure("in flight", sum(inbox.in_flight for inbox in inboxes), INBOX, "?status=delivered", seldom=True),
-            Figure("parked", sum(inbox.parked for inbox in inboxes), INBOX, "?status=parked", seldom=True),
+            Figure("being handled", sum(inbox.in_flight for inbox in inboxes), INBOX, "?status=delivered", seldom=True),
+            Figure("dead letters", sum(inbox.parked for inbox in inboxes), INBOX, "?status=parked", seldom=True),
         ],
     }
     if ControlSettings.current().control:

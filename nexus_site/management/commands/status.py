@@ -24,6 +24,7 @@ from nexus.core.instance import running
 ATTENTION = 4  # exit code: something needs a person
 WIDEST = 160  # characters of the item that a line shows
 STATUSES = ("unread", "in_flight", "parked")
+WORDS = {"in_flight": "being handled", "parked": "dead letters", "stale": "quiet"}
 
 
 class Command(OperatorCommand):
@@ -89,7 +90,7 @@ class Command(OperatorCommand):
 
 
 def _counts(counted: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counted.items())
+    return ", ".join(f"{count} {WORDS.get(name, name.replace('_', ' '))}" for name, count in counted.items())
 
 
 def _attention(found: Iterable[tuple[AttentionKind, Items]]) -> Iterator[str]:

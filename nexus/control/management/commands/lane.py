@@ -1,4 +1,4 @@
-"""`nexus lane`: the merge lane."""
+"""`nexus lane`: the merge queue."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nexus.core.verbs import Option, Verb, VerbsCommand, time
 
 class Command(VerbsCommand):
     toolset = "control"
-    help = "Show the merge lane: what waits, what runs, and what came back."
+    help = "Show the merge queue: what waits, what runs, and what came back."
 
     def verbs(self) -> Sequence[Verb]:
         return (
