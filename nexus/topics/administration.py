@@ -112,8 +112,10 @@ def topic_post(p: TopicPost, caller: Caller) -> Posted:
     """Say something in a topic as the operator; the first message joins it."""
     outgoing = Outgoing(**dict(p.message))
     message = services.post(topic_id=p.topic_id, outgoing=outgoing, seen=p.seen, operator=operator_behind(caller))
-    names = selectors.unreached([message])
-    return {"message": message_row(message), **({"warnings": [unreached(names)]} if names else {})}
+    posted: Posted = {"message": message_row(message)}
+    if names := selectors.unreached([message]):
+        posted["warnings"] = [unreached(names)]
+    return posted
 
 
 class TopicRename(Params):
