@@ -23,7 +23,7 @@ from handoffs.selectors import check_runs_of, dependencies, state_at
 from handoffs.timeline import spans_of
 from nexus.core.clock import iso, now
 from nexus.web import records
-from nexus.web.records import NONE, code, column, link, moment
+from nexus.web.records import NONE, column, link, moment
 from nexus.web.templatetags.nexus import state as in_words
 
 PAGE, EVENTS = "handoffs_handoff_change", "coordination_event_changelist"
@@ -82,7 +82,7 @@ class HandoffAdmin(InWorkspace):
     )
     blocked = column("Blocked because", lambda row: records.lines(row.blocked_reason or NONE))
     changed = column("Changed", lambda row: moment(row.updated_at))
-    content = column("Payload", lambda row: code(row.payload) if row.payload else NONE)
+    content = column("Payload", lambda row: records.body(row.payload) if row.payload else NONE)
 
     @admin.display(description="State")
     def state(self, row: Handoff) -> SafeString:

@@ -279,7 +279,7 @@ def lines(value: Any) -> SafeString:
 
 
 def body(value: str) -> SafeString:
-    """Return a Markdown text as safe HTML."""
+    """Return a text as safe HTML: Markdown, or indented JSON."""
     return _cell("body", value)
 
 

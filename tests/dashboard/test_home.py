@@ -355,3 +355,11 @@ def test_it_links_a_handoff_with_the_one_that_it_was_offered_again_as(
     assert f'href="/admin/handoffs/handoff/{old}/change/"' in shown(
         browser.get(f"/admin/handoffs/handoff/{new}/change/")
     )
+
+
+def test_a_handoff_is_read_as_markdown_with_its_line_breaks(offer: Callable[..., str], browser: Client) -> None:
+    text = "Fix *it*:\nthe <script>alert(1)</script> login"
+    page = browser.get(f"/admin/handoffs/handoff/{offer(payload=text)}/change/").content.decode()
+    assert "<p>Fix <em>it</em>:<br>\nthe &lt;script&gt;" in page and "<script>alert" not in page
+    page = browser.get(f"/admin/handoffs/handoff/{offer(payload={'a': '<b>'})}/change/").content.decode()
+    assert "{\n  &quot;a&quot;: &quot;&lt;b&gt;&quot;\n}</pre>" in page

@@ -105,6 +105,14 @@ def pretty(value: Any) -> str:
 
 
 @register.filter
+def prose(text: str) -> SafeString:
+    """Render what an agent handed over: a JSON object or array indented, anything else as Markdown."""
+    if text.lstrip()[:1] in ("{", "["):
+        return format_html('<pre class="nx-code" tabindex="0" x-ignore>{}</pre>', pretty(text))
+    return markdown(text)
+
+
+@register.filter
 def state(status: str) -> str:
     """Return a state in words, including the state of a handoff whose lease has expired, which is not a status of its
     own."""
