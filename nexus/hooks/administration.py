@@ -154,12 +154,14 @@ def notice_row(row: NoticeAddress) -> NoticeRow:
     }
 
 
-class NoticeAdd(Params):
-    url: Annotated[str, Field(description="A service's address as apprise writes it, such as ntfys://ntfy.sh/topic.")]
+Url = Annotated[str, Field(description="A service's address as apprise writes it, such as ntfys://ntfy.sh/topic.")]
+
+
+class OfNotice(Params):
+    url: Url | None = None
     kinds: Annotated[list[Id] | None, Field(min_length=1, max_length=100, description="Only these kinds of needs.")] = (
         None
     )
-    project_root: Annotated[ProjectRoot | None, Field(description="Only what this project needs.")] = None
     quiet: Annotated[Id | None, Field(description="When nothing is sent, such as 22:00-07:00.")] = None
     timezone: Annotated[Id | None, Field(description="Of the quiet hours, such as Europe/Berlin; else the hub's.")] = (
         None
@@ -175,6 +177,11 @@ class NoticeAdd(Params):
     )
 
 
+class NoticeAdd(OfNotice):
+    url: Url
+    project_root: Annotated[ProjectRoot | None, Field(description="Only what this project needs.")] = None
+
+
 @operation(
     NoticeAdd,
     Code.VALIDATION_ERROR,
@@ -186,18 +193,21 @@ class NoticeAdd(Params):
 def notice_add(p: NoticeAdd, caller: Caller) -> NoticeRow:
     """Send what needs a person to an address outside of Nexus, beginning with a test. No answer shows the address
     again: it may hold a password."""
-    row = notices.add(
-        url=p.url,
-        kinds=p.kinds,
-        project_root=p.project_root,
-        quiet=p.quiet,
-        timezone=p.timezone,
-        with_text=p.with_text,
-        with_answers=p.with_answers,
-        allow_private=p.allow_private,
-        operator=operator_behind(caller),
-    )
-    return notice_row(row)
+    given = p.model_dump(exclude={"project_root"})
+    return notice_row(notices.add(given=given, project_root=p.project_root, operator=operator_behind(caller)))
+
+
+class NoticeUpdate(OfNotice):
+    notice_id: Id
+
+
+@operation(NoticeUpdate, *OF_ONE, requires=(OPERATORS_ONLY,), tool=False, idempotent=True)
+def notice_update(p: NoticeUpdate, caller: Caller) -> NoticeRow:
+    """Change what is sent to an address, when, or the address itself. An omitted field keeps its value; null clears
+    it, except the address."""
+    named = p.model_fields_set - {"notice_id"} - ({"url"} if p.url is None else set())
+    given = {name: getattr(p, name) for name in named}
+    return notice_row(notices.change(notice_id=p.notice_id, given=given, operator=operator_behind(caller)))
 
 
 class NoticeList(TypedDict):

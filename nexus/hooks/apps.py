@@ -12,6 +12,7 @@ class HooksConfig(NexusAppConfig):
     commands = {
         "notice_add": "nexus notices create",
         "notice_list": "nexus notices",
+        "notice_update": "nexus notices update",
         "notice_remove": "nexus notices delete",
         "notice_test": "nexus notices test",
         "webhook_add": "nexus webhooks create",

@@ -7,7 +7,7 @@ one notice. So what was answered during quiet hours, or while a service was away
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
 from pathlib import Path
@@ -47,28 +47,10 @@ TEST = ("Nexus: a test", "What needs a person will come here.")
 # Addresses
 
 
-def add(
-    *,
-    url: str,
-    kinds: Sequence[str] | None,
-    project_root: str | None,
-    quiet: str | None,
-    timezone: str | None,
-    with_text: bool,
-    with_answers: bool,
-    allow_private: bool,
-    operator: str,
-) -> NoticeAddress:
+def add(*, given: Mapping[str, Any], project_root: str | None, operator: str) -> NoticeAddress:
     """Send what needs a person from now on to an address, and a test first. Raises VALIDATION_ERROR,
     WORKSPACE_UNRESOLVED."""
-    name = _service(url)
-    for kind in kinds or ():
-        if kind not in kind_names():
-            raise invalid(f"There is no kind {kind!r}; the kinds are {', '.join(kind_names())}.", field="kinds")
-    if with_answers and not HookSettings.current().public_url:
-        raise invalid("with_answers needs the setting public_url, with which the links begin.", field="with_answers")
-    start, end = _hours(quiet)
-    _zone(timezone)
+    columns = _columns(given)
     workspace, moment = workspaces.locate(project_root) if project_root is not None else None, now()
     with write():
         if NoticeAddress.objects.count() >= MOST_ADDRESSES:
@@ -77,22 +59,41 @@ def add(
             workspaces.ensure(workspace, moment)
         row = NoticeAddress.objects.create(
             notice_id=new_id("ntc"),
-            url=url,
-            name=name,
-            kinds=list(kinds) if kinds else None,
             workspace_id=workspace.workspace_id if workspace else None,
-            quiet_from=start,
-            quiet_until=end,
-            timezone=timezone,
-            with_text=with_text,
-            with_answers=with_answers,
-            allow_private=allow_private,
             operator=operator,
             created_at=moment,
             test_requested=True,
+            **columns,
         )
-        audit.record(operator, "notice.added", moment, notice_id=row.pk, name=name)
+        audit.record(operator, "notice.added", moment, notice_id=row.pk, name=row.name)
     return row
+
+
+def change(*, notice_id: str, given: Mapping[str, Any], operator: str) -> NoticeAddress:
+    """Change an address; a parameter that is not given keeps its value, and a pause ends. Raises NOT_FOUND,
+    VALIDATION_ERROR."""
+    columns = _columns(given)
+    with write():
+        find_address(notice_id)
+        NoticeAddress.objects.filter(pk=notice_id).update(**columns, failures=0, next_attempt_at=None)
+        audit.record(operator, "notice.changed", now(), notice_id=notice_id, changed=sorted(given))
+    return find_address(notice_id)
+
+
+def _columns(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns for parameters of an address. Raises VALIDATION_ERROR."""
+    columns = dict(given)
+    if "url" in columns:
+        columns["name"] = _service(columns["url"])
+    for kind in columns.get("kinds") or ():
+        if kind not in kind_names():
+            raise invalid(f"There is no kind {kind!r}; the kinds are {', '.join(kind_names())}.", field="kinds")
+    if columns.get("with_answers") and not HookSettings.current().public_url:
+        raise invalid("with_answers needs the setting public_url, with which the links begin.", field="with_answers")
+    if "quiet" in columns:
+        columns["quiet_from"], columns["quiet_until"] = _hours(columns.pop("quiet"))
+    _zone(columns.get("timezone"))
+    return columns
 
 
 def remove(*, notice_id: str, operator: str) -> None:

@@ -179,6 +179,16 @@ def test_a_failing_service_is_tried_again_later_and_needs_a_person(add: Call, as
     assert NoticeAddress.objects.get().failures == 0
 
 
+def test_an_address_can_be_changed(add: Call, service: Outside) -> None:
+    row = add(kinds=["questions"], quiet="22:00-07:00")
+    at = {"notice_id": row["notice_id"]}
+    changed = run(ADA, "notice_update", {**at, "url": "mailtos://me:secret@example.org", "quiet": None})["data"]
+    assert (changed["name"], changed["quiet"], changed["kinds"]) == ("mailtos", None, ["questions"])
+    assert run(ADA, "notice_update", {**at, "quiet": "late"})["error"]["details"] == {"field": "quiet"}
+    assert run(ADA, "notice_update", {"notice_id": "ntc_none"})["error"]["code"] == "NOT_FOUND"
+    assert run(ADA, "notice_test", at)["ok"] and service.got[-1].address.url == "mailtos://me:secret@example.org"
+
+
 def test_two_hubs_on_one_store_send_a_notice_once(add: Call, ask: Ask, service: Outside) -> None:
     add()
     ask("May I?")

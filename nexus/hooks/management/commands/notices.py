@@ -47,6 +47,21 @@ class Command(VerbsCommand):
                 ],
             ),
             Verb(
+                "update",
+                operation="notice_update",
+                words=["notice_id"],
+                options=[
+                    "url",
+                    Option("kinds", "--kind"),
+                    "quiet",
+                    "timezone",
+                    "with_text",
+                    "with_answers",
+                    "allow_private",
+                ],
+                examples=["nexus notices update ntc_… --quiet 20:00-08:00"],
+            ),
+            Verb(
                 "test",
                 operation="notice_test",
                 words=["notice_id"],
