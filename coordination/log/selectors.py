@@ -64,9 +64,11 @@ def event_page(
 def _look(
     workspace_id: str, agent_id: str, stream: str, cursor: int, limit: int, filters: Mapping[str, str]
 ) -> EventPage:
-    agent, moment = profile_of(agent_id), now()
     # The head bounds the scan: events committed meanwhile belong to the next page.
     head = newest_event_id(workspace_id=workspace_id, stream=stream)
+    if head <= cursor:
+        return EventPage([], cursor, has_more=False)
+    agent, moment = profile_of(agent_id), now()
     columns = {"workspace_id": workspace_id, "stream": stream, **_columns(filters)}
     # An index leads to the events of a handoff or a trace, and a page that is not filtered stops at its limit.
     end = (
@@ -93,7 +95,7 @@ def _look(
             return EventPage(found, examined, has_more=examined < head)
     if end is not None and end < head:
         return EventPage(found, max(cursor, end), has_more=True)
-    return EventPage(found, max(cursor, head), has_more=False)
+    return EventPage(found, head, has_more=False)
 
 
 def _end_of_look(workspace_id: str, stream: str, cursor: int) -> int | None:

@@ -36,7 +36,7 @@ def delete(*, key: str, value: str, operator: str) -> None:
     moment = now()
     with write():
         _get(key, value)
-        tagged = Agent.everyone.exclude(tags=None).values_list("agent_id", "tags")
+        tagged = Agent.everyone.filter(tags__isnull=False).values_list("agent_id", "tags")
         having = [name for name, tags in tagged if tags and key in tags and (not value or value in tags[key])]
         if having:
             raise NexusError(

@@ -35,7 +35,7 @@ COSTS = {  # of each call: statements in and before its transactions, and commit
     "inbox_pull of nothing": (3, 0),
     "inbox_count": (1, 0),
     "event_get": (4, 0),
-    "event_get of nothing": (3, 0),
+    "event_get of nothing": (2, 0),
     "event_wait": (4, 0),
     "handoff_create": (10, 1),
     "handoff_claim": (8, 1),
