@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,15 +22,11 @@ CLONE = {"url": "file:///my%20clone", "dir_info": {"editable": True}}
 
 def as_installed(monkeypatch: pytest.MonkeyPatch, *extras: str, **origin: Any) -> None:
     """This copy was installed from there, with those extras."""
-    reads = "importlib.metadata.PathDistribution.read_text"
-    monkeypatch.setattr(reads, lambda self, name: json.dumps(origin) if name == "direct_url.json" else None)
     needed = ["django>=5", *(f"{extra}-x[y]>=1; extra == '{extra}'" for extra in ("acp", "postgres", "dev"))]
-    monkeypatch.setattr("importlib.metadata.PathDistribution.requires", needed)
-    found = metadata.distributions
+    copy = SimpleNamespace(requires=needed, read_text={"direct_url.json": json.dumps(origin)}.get)
     there = {f"{extra}-x" for extra in extras}
-    monkeypatch.setattr(
-        installation, "distributions", lambda name: found(name=name) if name == "nexus-hub" else there & {name}
-    )
+    monkeypatch.setattr(installation, "distribution", lambda name: copy)
+    monkeypatch.setattr(installation, "distributions", lambda name: [copy] if name == "nexus-hub" else there & {name})
 
 
 @pytest.mark.parametrize(
