@@ -33,7 +33,7 @@ SETTINGS, LIBPQ = "NEXUS_", "PG"  # how their variables begin
 INHERIT, PIPE, STDOUT, DEVNULL = None, -1, -2, -3  # as in subprocess
 KILL_SECONDS = 5.0  # for what was killed to be gone
 CHUNK = 65_536  # bytes
-WATCH_SECONDS, PAUSE_SECONDS = 1.0, 0.005  # between two looks at a watched program; after each chunk of a flood
+WATCH_SECONDS, PAUSE_SECONDS = 5.0, 0.005  # between two looks at a watched program; after each chunk of a flood
 
 
 class Finished(NamedTuple):
@@ -254,7 +254,7 @@ def watch(
     largest: int,
     alive: Callable[[], None],
 ) -> Watched:
-    """Run a program to its end, or for `seconds`; `alive` is called about each second, and ends it by raising.
+    """Run a program to its end, or for `seconds`; `alive` is called every few seconds, and ends it by raising.
 
     Of its output, stderr included, the first and the last `largest` bytes are kept. Raises OSError if it cannot be
     started.
@@ -265,13 +265,16 @@ def watch(
     deadline = time.monotonic() + seconds
     first, last, left_out = bytearray(), bytearray(), 0
     code: int | None = None
+    looked = -WATCH_SECONDS
     with (
         start(command, cwd=cwd, env=env, stdout=PIPE, stderr=STDOUT) as program,
         selectors.DefaultSelector() as pipe,
     ):
         pipe.register(program.stdout, selectors.EVENT_READ)
         while (left := deadline - time.monotonic()) > 0:
-            alive()
+            if time.monotonic() - looked >= WATCH_SECONDS:
+                alive()
+                looked = time.monotonic()
             if not pipe.get_map():
                 with contextlib.suppress(TimeoutError):
                     code = program.wait(min(left, WATCH_SECONDS))

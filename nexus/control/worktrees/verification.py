@@ -38,7 +38,7 @@ from nexus.core.processes import NEUTRAL, environment, watch
 from nexus.hooks import setup_record
 
 KEPT = 6_000  # bytes of a command's output, at its beginning and at its end
-RENEW_SECONDS, LEASE_SECONDS = 5.0, 20.0  # while a command runs, and beside that
+LEASE_SECONDS = 20.0  # between two renewals, beside those while a command runs
 MOST_FILES = 200  # that a fact sheet names
 MOST_DUE = 20  # runs looked at in one round
 
@@ -205,15 +205,7 @@ def run_check(
     Raises NotNow if it cannot be started, and what `alive` raises.
     """
     seconds = check.seconds or checks.SECONDS
-    alive()
-    began = told = time.monotonic()
-
-    def looked() -> None:
-        nonlocal told
-        if time.monotonic() - told > RENEW_SECONDS:
-            alive()
-            told = time.monotonic()
-
+    began = time.monotonic()
     writes, reading, links = ((), (), ()) if tree is None else ((tree.path,), tree.borrowed, tree.links)
     try:
         line = sandbox.wrap(
@@ -230,7 +222,7 @@ def run_check(
             env=environment(HOME="/tmp"),  # noqa: S108
             seconds=seconds,
             largest=KEPT,
-            alive=looked,
+            alive=alive,
         )
     except (OSError, RunnerFailed) as error:
         raise NotNow(f"check {name} could not be started: {error}") from None
