@@ -188,7 +188,7 @@ def test_what_conflicts_is_shown_alone_and_is_not_approved(
     assert "merge queue" in refused("pool_approve_work", agent_id="smith", seen=found["seen"])["message"]
     row = PoolWorktree.objects.get()
     page = shown(browser.get(f"/admin/review/{row.agent_id}/"))
-    assert "Cannot be merged" in page and 'id="approve"' not in page
+    assert "It cannot be merged" in page and 'id="approve"' not in page
     queued = {"do": f"pool_worktree_queue {row.pk}", "next": "/admin/control/worktreemerge/"}
     assert "was put into the merge queue" in shown(browser.post("/admin/act/", queued, follow=True))
     assert taken(WorktreeMerge.objects.get()).cause == "conflict" and theirs == git(repository, "rev-parse", "HEAD")
