@@ -471,6 +471,7 @@ def hub(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(setup, "running", running)
     monkeypatch.setattr(background, "start", start)
     monkeypatch.setattr(background, "stop", stop)
+    monkeypatch.setattr(background, "pages", lambda place, holder: f"{holder.url}/admin/")
     return calls
 
 
@@ -485,6 +486,14 @@ def test_it_starts_the_hub_and_ends_it_with_the_last_project(
     assert hub == ["start"]
     ran(other, "--undo", "--yes")
     assert hub == ["start", "stop"]
+
+
+def test_it_opens_the_pages_on_request(home: Path, shop: Path, hub: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    ran(shop, "--yes")
+    ran(shop, "--yes", "--open")
+    assert opened == ["http://127.0.0.1:8420/admin/"]
 
 
 def test_a_hub_that_cannot_start_is_an_error_and_the_clients_stay(
