@@ -100,7 +100,7 @@ class Record:
     project_root: str
     files: dict[str, Written] = field(default_factory=dict)  # by path, in the order of writing
     guard: bool = False  # whether it installed the commit guard
-    hub: dict[str, Any] = field(default_factory=dict)  # how it started the hub
+    hub: dict[str, Any] = field(default_factory=dict)  # how it started the hub: in one record of a home at most
     agents: dict[str, str] = field(default_factory=dict)  # the agents' ids, by client
 
 
@@ -139,6 +139,11 @@ def readable(home: Path) -> Iterator[tuple[Path, Record]]:
     for file in paths(home):
         with contextlib.suppress(NexusError):
             yield file, read(file)
+
+
+def hub_of(home: Path) -> dict[str, Any]:
+    """Return how setup started the hub of this home, in whichever project; empty if it did not."""
+    return next((record.hub for _, record in readable(home) if record.hub), {})
 
 
 def _of_others(home: Path, record: Record, *, that_exist: bool = False) -> dict[str, Written]:

@@ -539,6 +539,22 @@ def test_a_taken_port_is_known_before_anything_is_written(
         assert int(arguments[1]) != taken
 
 
+def test_a_hub_that_ended_is_started_from_another_project_as_it_was(
+    home: Path, shop: Path, hub: list[str], configure: Callable[..., None], tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    configure(control=True)
+    ran(shop, "--yes", "--client", "codex")
+    configure(control=False)
+    hub.append("stop")
+    ran(other, "--yes", "--client", "codex")
+    records = [setup_record.load(home / ".nexus", place).hub for place in (shop, other)]
+    assert (hub[2:], records[0], records[1]["arguments"][-1]) == (["start"], {}, "--control")
+    ran(other, "--undo", "--yes")
+    assert (setup_record.hub_of(home / ".nexus"), len(hub)) == (records[1], 3)
+
+
 def test_a_person_at_a_terminal_is_asked_whether_the_hub_runs_agents_of_its_own(
     home: Path, shop: Path, hub: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

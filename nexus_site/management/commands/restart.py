@@ -19,8 +19,8 @@ class Command(NexusCommand):
     def run(self, **options: Any) -> None:
         home = CoreSettings.current().home
         with setup_record.lock(home):
-            hub = next((record.hub for _, record in setup_record.readable(home) if record.hub), None)
-            if hub is None:
+            hub = setup_record.hub_of(home)
+            if not hub:
                 why = "`nexus setup` started no hub here, so its options are unknown. Start it with `nexus serve`."
                 raise NexusError(Code.CONFIG_ERROR, why)
             holder = background.restart(home, hub.get("arguments", ()), hub["manager"])

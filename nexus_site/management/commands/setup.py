@@ -157,20 +157,21 @@ class Command(NexusCommand):
                 Code.CONFIG_ERROR,
                 "No coding client was found on this machine. Install one, or name it: nexus setup --client codex.",
             )
+        self.stdout.write(f"Found: {', '.join(CLIENTS[name].title for name in chosen)}.\n")
         known = setup_record.load(home, root)
         agent_names.assign(home, known, chosen)
-        manager = background.unit()[1] if options["at_login"] else known.hub.get("manager", "")
-        hub = None if "hub" in options["without"] else self._hub(home, known.hub, manager, options)
+        started = setup_record.hub_of(home)  # perhaps in another project
+        manager = background.unit()[1] if options["at_login"] else started.get("manager", "")
+        hub = None if "hub" in options["without"] else self._hub(home, started, manager, options)
         wanted = list(_pieces(root, chosen, options, hub))
         changes, refused = setup_record.plan(wanted)
         guarded = [] if "guard" in options["without"] else self._lacking_hooks(root)
         written = [piece for piece in wanted if piece.file in changes]
         rows = _plan(root, written, guarded)
-        starts = bool(hub) and (running(home) is None or (bool(known.hub) and hub != known.hub))
+        starts = bool(hub) and (running(home) is None or (bool(started) and hub != started))
         if hub and starts:
             what = "the hub, with agents of its own" if CONTROL in hub["arguments"] else "the hub"
             rows.append(("all", f"http://{LOOPBACK}:{hub['arguments'][1]}", what))
-        self.stdout.write(f"Found: {', '.join(CLIENTS[name].title for name in chosen)}.\n")
         for change in changes.values() if options["diff"] else ():
             self.stdout.write(redact(change.diff))
         for piece, error in refused:
@@ -241,11 +242,15 @@ class Command(NexusCommand):
         try:
             holder = background.restart(home, **hub)
         except NexusError:
-            if hub["manager"] and not known.hub:
+            if hub["manager"] and not setup_record.hub_of(home):
                 file = background.unit()[0]
                 changes, _, _ = setup_record.undoing(home, known)
                 setup_record.undo(home, known, {file: changes[file]} if file in changes else {})
             raise
+        for _, other in setup_record.readable(home):
+            if other.hub:
+                other.hub = {}
+                setup_record.save(home, other)
         known.hub = {**hub, "arguments": ["--port", str(holder.port), *hub["arguments"][2:]]}
         setup_record.save(home, known)
 
