@@ -539,6 +539,24 @@ def test_a_taken_port_is_known_before_anything_is_written(
         assert int(arguments[1]) != taken
 
 
+def test_a_hub_that_cannot_start_with_new_options_goes_on_as_it_was(
+    home: Path, shop: Path, hub: list[str], configure: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran(shop, "--yes", "--client", "codex")
+    before, start = setup_record.hub_of(home / ".nexus"), background.start
+
+    def failing(command: Any, place: Path) -> Holder:
+        if "--control" in command:
+            raise NexusError(Code.CONFIG_ERROR, "The hub did not start: an extra is missing.")
+        return start(command, place)
+
+    monkeypatch.setattr(background, "start", failing)
+    configure(control=True)
+    code, _, err = ran(shop, "--yes", "--client", "codex")
+    assert (code, "an extra is missing" in err) == (1, True)
+    assert (hub, setup_record.hub_of(home / ".nexus")) == (["start", "stop", "start"], before)
+
+
 def test_a_hub_that_ended_is_started_from_another_project_as_it_was(
     home: Path, shop: Path, hub: list[str], configure: Callable[..., None], tmp_path: Path
 ) -> None:

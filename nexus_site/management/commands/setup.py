@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -238,14 +239,18 @@ class Command(NexusCommand):
         return {"manager": manager, "arguments": arguments}
 
     def _start(self, home: Path, known: setup_record.Record, hub: dict[str, Any]) -> None:
-        """Start the hub anew and record that. Raises CONFIG_ERROR, with no process and no new unit left."""
+        """Start the hub anew and record that. Raises CONFIG_ERROR, with the hub as it was, and no new unit left."""
         try:
             holder = background.restart(home, **hub)
         except NexusError:
-            if hub["manager"] and not setup_record.hub_of(home):
+            earlier = setup_record.hub_of(home)
+            if hub["manager"] and not earlier.get("manager"):
                 file = background.unit()[0]
                 changes, _, _ = setup_record.undoing(home, known)
                 setup_record.undo(home, known, {file: changes[file]} if file in changes else {})
+            if earlier and earlier != hub:
+                with contextlib.suppress(NexusError):
+                    background.restart(home, earlier.get("arguments", ()), earlier["manager"])
             raise
         for _, other in setup_record.readable(home):
             if other.hub:
