@@ -19,7 +19,7 @@ from tests.browser.scene import Does
 
 def test_it_shows_times_in_the_viewers_zone_and_utc_on_hover(page: Page, team: Ids, do: Does) -> None:
     page.goto(f"/admin/inbox/message/{team['reply']}/change/")
-    time = page.locator(".field-sent time").first
+    time = page.locator(".readonly time").first
     utc = time.get_attribute("title") or ""
     assert utc.endswith(" UTC")
     shown = int(re.search(r"(\d+):\d\d:\d\d", time.inner_text())[1]) % 12  # type: ignore[index]
@@ -108,7 +108,7 @@ def test_it_reads_a_thread_with_its_deliveries_as_markdown(page: Page, team: Ids
     page.get_by_role("link", name=re.compile("Re: Plan for the parser")).click()
     expect(page.get_by_role("cell", name="grammar.py")).to_be_visible()
     expect(page.locator(".nx-prose a")).to_have_attribute("rel", "noopener noreferrer nofollow")
-    page.locator(".field-thread").get_by_role("link", name="Plan for the parser", exact=True).click()
+    page.get_by_role("link", name="Plan for the parser", exact=True).last.click()
     for lane in ("read", "delivered", "unread"):
         expect(page.locator(".nx-badge", has_text=re.compile(f"^{lane}$"))).to_have_count(1)
 
@@ -121,7 +121,7 @@ def test_it_filters_and_opens_events(page: Page, team: Ids) -> None:
     expect(rows.first).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.get_by_text("handoff_id").first).to_be_visible()
-    expect(page.locator(".field-sentence a").first).to_be_visible()
+    expect(page.locator(".readonly .nx-told a").first).to_be_visible()
 
 
 def test_it_creates_an_agent_and_sees_its_first_call_arrive(page: Page, hub: Hub, team: Ids) -> None:
