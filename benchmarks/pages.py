@@ -44,7 +44,8 @@ ADDRESSES = """
 /admin/planning/task/ /admin/planning/cycle/ /admin/planning/cycle/?q=cache /admin/planning/cycle/?q=nothing-has-this
 /admin/control/poolagent/ /admin/control/poolagent/?state=ended /admin/control/poolagent/?state=ended&p=9
 /admin/control/poolagent/?q=worker-00 /admin/control/poolagent/?q=none-has
-/admin/pool/+new/ /admin/pool/+new/?parent=worker-0000 /admin/control/turn/ /admin/control/turn/turn_0000000/change/
+/admin/control/poolagent/add/ /admin/control/poolagent/add/?parent=worker-0000
+/admin/control/turn/ /admin/control/turn/turn_0000000/change/
 /admin/pool/{pool[agent]}/ /admin/pool/{pool[agent]}/?before=2500 /admin/pool/{pool[agent]}/?before=2500&whole=2490
 /admin/pool/{pool[agent]}/tail/?after=4000
 /admin/control/question/ /admin/questions/{pool[question]}/

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.db.models import F, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.loader import render_to_string
+from django.urls import path
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
@@ -37,8 +38,11 @@ from nexus.control.models import (
 )
 from nexus.control.permissions import rules
 from nexus.core.clock import now
+from nexus.core.operations.registry import Operation
 from nexus.core.quoting import visible
 from nexus.web import records
+from nexus.web.forms import OperationForm
+from nexus.web.page import beside
 from nexus.web.records import NONE, ChoiceFilter, OperationAdmin, badge, column, link, moment
 from nexus.web.templatetags.nexus import duration, when
 
@@ -105,8 +109,24 @@ class PoolAgentAdmin(PoolRecords):
     def has_add_permission(self, request: HttpRequest) -> bool:
         return super().has_add_permission(request) and self.is_on()
 
-    def add_view(self, request: HttpRequest, *rest: Any, **more: Any) -> HttpResponse:
-        return redirect("admin:pool_new")
+    def get_urls(self) -> list[Any]:
+        """Give *Add* threads of its own: it may wait for git."""
+        add = path("add/", beside(self.admin_site.admin_view(self.add_view)), name="control_poolagent_add")
+        return [add, *super().get_urls()]
+
+    def form_to_add(self, request: HttpRequest, operation: Operation[Any]) -> OperationForm:
+        from nexus.control.views import new_agent_form
+
+        return new_agent_form(request)
+
+    def added(self, request: HttpRequest, data: dict[str, Any]) -> HttpResponse:
+        """Lead to the new agent; one that has ended again is in the list."""
+        from nexus.control.permissions import members
+
+        if "warning" in data:
+            messages.warning(request, data["warning"])
+        made = members.find(data["agent_id"])
+        return redirect("admin:pool_agent", made.pk) if made else redirect(self._list())
 
     def wrong(self) -> str:
         """Return what is wrong with runners.toml."""

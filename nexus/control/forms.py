@@ -12,10 +12,8 @@ from django import forms
 from django.http import QueryDict
 
 from nexus.control.errors import ControlCode
-from nexus.control.models import PoolAgent
-from nexus.control.permissions.rules import DEFAULT, Preset, may_have_children
+from nexus.control.permissions.rules import DEFAULT
 from nexus.web.forms import (
-    OFFERED,
     Filters,
     LinesField,
     NumberField,
@@ -38,27 +36,17 @@ FIELDS = {  # by the rule that a refusal names
 class NewPoolAgentForm(OperationForm):
     """An agent to create. The form proposes the name, so that submitting it twice creates one agent."""
 
-    parent_agent_id = forms.CharField(required=False, widget=forms.HiddenInput)
     agent_id = forms.CharField(
         label="Name (with a leading dot, it ends with the server)",
         strip=False,
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
-    preset = forms.ChoiceField(choices=[(preset.value, preset.value) for preset in Preset])
+    parent_agent_id = forms.ChoiceField(required=False, label="Below")
     cwd = forms.CharField(
         required=False,
         label="Directory, by its absolute path; without one it is",
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
-    allowed_write_paths = LinesField(
-        rows=3, required=False, label="Writes at and below, one path a line; relative ones lie in its directory"
-    )
-    disable_tools = forms.MultipleChoiceField(
-        required=False,
-        label="Goes without these tools",
-        widget=forms.CheckboxSelectMultiple,
-    )
-    model = forms.ChoiceField(required=False, label="Runner")
     worktree = forms.NullBooleanField(
         label="Works there in",
         widget=forms.Select(
@@ -69,6 +57,18 @@ class NewPoolAgentForm(OperationForm):
             )
         ),
     )
+    model = forms.ChoiceField(required=False, label="Runner")
+    preset = forms.ChoiceField(label="Permissions", widget=forms.RadioSelect)
+    allowed_write_paths = LinesField(
+        rows=3,
+        required=False,
+        label="Writes at and below, one path a line; relative ones lie in its directory",
+        help_text="A worker writes nowhere.",
+    )
+    disable_tools = forms.MultipleChoiceField(
+        required=False, label="Goes without these tools", widget=forms.CheckboxSelectMultiple
+    )
+    initial_message = LinesField(rows=4, required=False, label="First message, which begins a turn (Markdown)")
     wake_on = forms.MultipleChoiceField(
         required=False, label="Begins a turn by itself for", widget=forms.CheckboxSelectMultiple
     )
@@ -77,31 +77,24 @@ class NewPoolAgentForm(OperationForm):
         label="Tokens that such turns take in a day at most (0: no end); without a number it is",
         widget=forms.TextInput(attrs={"inputmode": "numeric", "autocomplete": "off"}),
     )
-    initial_message = LinesField(rows=4, required=False, label="First message, which begins a turn (Markdown)")
 
     def __init__(
         self,
         data: Mapping[str, Any] | None = None,
         *,
-        initial: Mapping[str, Any] | None = None,
-        runners: Mapping[str, str],
-        wakes: Mapping[str, str],
-        tools: Sequence[str],
-        below: str,
-        day_tokens: int,
+        initial: Mapping[str, Any] = {},
+        offered: Mapping[str, Mapping[str, str]] = {},
+        usual: Mapping[str, str] = {},
+        about: Mapping[str, str] = {},
     ) -> None:
-        proposed = {"agent_id": secrets.token_hex(4), "preset": DEFAULT}
-        super().__init__(data, initial={**proposed, **(initial or {})})
-        self._offer("model", runners)
-        self._offer("wake_on", wakes)
-        self._offer("disable_tools", dict(zip(tools, tools, strict=True)))
-        self.fields["cwd"].widget.attrs["placeholder"] = below
-        self.fields["wake_tokens"].widget.attrs["placeholder"] = str(day_tokens)
-
-    def _offer(self, name: str, known: Mapping[str, str]) -> None:
-        field = self.fields[name]
-        assert isinstance(field, forms.ChoiceField)
-        field.choices = list(known.items())
+        """By field: the choices that it offers, what it has where it is left empty, and what to know about it."""
+        super().__init__(data, initial={"agent_id": secrets.token_hex(4), "preset": DEFAULT, **initial})
+        for name, choices in offered.items():
+            offer(self.fields[name], list(choices.items()))
+        for name, value in usual.items():
+            self.fields[name].widget.attrs["placeholder"] = value
+        for name, text in about.items():
+            self.fields[name].help_text = text
 
     def refused(self, error: Mapping[str, Any]) -> bool:
         """Show the error of a rule at the field that it is about, too."""
@@ -188,24 +181,6 @@ class ApproveForm(forms.Form):
 class SpendingFilters(Filters):
     days = choice_field(label="Spent within", choices=[("1", "a day"), ("7", "7 days"), ("30", "30 days")])
     preset = {"days": "1"}
-
-
-class NewPoolAgentFilters(Filters):
-    """The parent of a new agent. Offers the newest agents that may have children, and the one that the URL names."""
-
-    parent = choice_field(label="Below")
-
-    def __init__(self, data: QueryDict) -> None:
-        super().__init__(data)
-        living = PoolAgent.objects.living().order_by("-pool_agent_id")
-        trusted = [agent for agent in living.filter(preset=Preset.TRUSTED)[:OFFERED] if _has_room(agent)]
-        named = living.filter(agent_id=data.get("parent", "").replace("\x00", ""))
-        names = dict.fromkeys(agent.agent_id for agent in [*named, *trusted])
-        offer(self.fields["parent"], [("", "nobody: no parent's ceiling"), *((name, name) for name in names)])
-
-
-def _has_room(agent: PoolAgent) -> bool:
-    return may_have_children(agent.permissions, agent.cwd)
 
 
 class TranscriptFilters(Filters):

@@ -36,17 +36,10 @@ PAGES = (
         title="Pool",
         icon="groups",
         section="Pool",
-        words={"pool_list_agents": "the page Pool"},
+        words={"pool_list_agents": "the page Pool", "pool_create_agent": "Add on the page Pool"},
         about="The agents that the hub runs itself: create, send, stop, end.",
         position=1,
         in_use=has_pool,
-    ),
-    Page(
-        "pool_new",
-        "pool/+new/",
-        views.new,
-        words={"pool_create_agent": "New agent of the pool"},
-        takes_minutes=True,  # to create a worktree
     ),
     Page(
         "control_turn_changelist",

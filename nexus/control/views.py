@@ -28,7 +28,6 @@ from nexus.control.forms import (
     AnswerForm,
     ApproveForm,
     CommentForm,
-    NewPoolAgentFilters,
     NewPoolAgentForm,
     SpendingFilters,
     TranscriptFilters,
@@ -60,6 +59,7 @@ from nexus.core.apps import actions
 from nexus.core.clock import now
 from nexus.core.operations.errors import NexusError
 from nexus.web import difference
+from nexus.web.forms import OFFERED
 from nexus.web.page import form_only, operate, posted, render
 from nexus.web.templatetags.nexus import plain
 
@@ -202,55 +202,49 @@ def _lives(request: HttpRequest, row: PoolAgent) -> bool:
     return row.ended_at is None
 
 
-def new(request: HttpRequest) -> HttpResponse:
-    """Create an agent, below `?parent=` if given; the page shows what that agent's ceiling forbids."""
-    filters = NewPoolAgentFilters(request.GET)
-    named = request.POST.get("parent_agent_id", "") if request.method == "POST" else filters.text("parent")
-    parent = find(named) if named else None
+def new_agent_form(request: HttpRequest) -> NewPoolAgentForm:
+    """Return the form of a new agent; below `?parent=` it offers what that agent's ceiling leaves."""
+    given = posted(request)
+    named = request.GET.get("parent", "") if given is None else given.get("parent_agent_id", "")
+    parent = find(named.replace("\x00", "")) if named else None
     known, wrong = known_runners()
     permissions = parent.permissions if parent else None
+    tools = sorted(rules.TOOLS - (permissions.disabled_tools if permissions else frozenset()))
     below = _usual_directory(parent)
-    initial = {"parent_agent_id": parent.agent_id} if parent else {}
-    offered = {name: f"{name}: {_described(runner)}" for name, runner in known.by_name.items()} if known else {}
-    if known:
-        initial["model"] = parent.runner if parent and parent.runner in offered else known.default
-    form = NewPoolAgentForm(
-        posted(request),
-        initial=initial,
-        runners=offered,
-        wakes=wake_kinds.kind_titles(),
-        tools=sorted(rules.TOOLS - (permissions.disabled_tools if permissions else frozenset())),
-        below=plain(below),
-        day_tokens=wake_kinds.WAKE_TOKENS,
+    by_name = known.by_name if known else {}
+    initial = {"model": parent.runner if parent and parent.runner in by_name else known.default} if known else {}
+    offers = rules.offers(permissions, below)
+    presets = {offer.preset: f"{offer.preset}: {offer.what}" for offer in offers if not offer.refused}
+    limits = " ".join(f"{name}: {sandbox.describe_limits(runner)}." for name, runner in by_name.items())
+    return NewPoolAgentForm(
+        given,
+        initial={**initial, "parent_agent_id": parent.agent_id if parent else ""},
+        offered={
+            "parent_agent_id": {"": "nobody: no parent's ceiling", **_parents(parent)},
+            "model": {name: f"{name}: {_described(runner)}" for name, runner in by_name.items()},
+            "preset": presets,
+            "disable_tools": dict(zip(tools, tools, strict=True)),
+            "wake_on": wake_kinds.kind_titles(),
+        },
+        usual={"cwd": plain(below), "wake_tokens": str(wake_kinds.WAKE_TOKENS)},
+        about={
+            "parent_agent_id": plain(f"{'. '.join(rules.ceiling(permissions))}.") if permissions else "",
+            "model": plain(f"{wrong} {limits}"),
+            "preset": "" if presets else plain(f"Nothing can be created there: {offers[0].refused}"),
+            "worktree": (
+                "An agent that may write gets a clone of the last commit, unless you name paths for it below. If it "
+                f"works in the directory itself, you trust it with what it writes: {rules.LEFT_BEHIND}. It may only "
+                "read the .git there and what git's configuration names."
+            ),
+        },
     )
-    if form.is_valid():
-        envelope = operate(CONTROL, request, "pool_create_agent", "The agent is created.", form, **form.arguments())
-        if envelope["ok"] and "warning" in envelope["data"]:
-            messages.warning(request, envelope["data"]["warning"])
-        made = find(envelope["data"]["agent_id"]) if envelope["ok"] else None
-        if made is not None:
-            return redirect("admin:pool_agent", made.pk)
-        if envelope["ok"]:  # it has ended already
-            messages.info(request, "It has ended again.")
-            return redirect("admin:control_poolagent_changelist")
-    return render(
-        request,
-        "control/pool_form.html",
-        "New agent of the pool",
-        form=form,
-        filters=filters,
-        on=ControlSettings.current().control,
-        wrong=wrong,
-        known=known is not None,
-        parent=parent,
-        gone=plain(named) if named and parent is None else "",
-        barren=permissions is not None and not rules.may_have_children(permissions, below),
-        ceiling=rules.ceiling(permissions) if permissions else [],
-        offers=rules.offers(permissions, below),
-        left_behind=rules.LEFT_BEHIND,
-        tools=[(choice, " ".join(rules.presets_with(str(choice.data["value"])))) for choice in form["disable_tools"]],
-        bounds=[(name, sandbox.describe_limits(runner)) for name, runner in known.by_name.items()] if known else [],
-    )
+
+
+def _parents(chosen: PoolAgent | None) -> dict[str, str]:
+    """Return the agents to offer as a parent: the chosen one, and the newest that may have children."""
+    newest = PoolAgent.objects.living().filter(preset=rules.Preset.TRUSTED).order_by("-pool_agent_id")[:OFFERED]
+    fertile = [agent for agent in newest if rules.may_have_children(agent.permissions, agent.cwd)]
+    return {agent.agent_id: agent.agent_id for agent in [*([chosen] if chosen else []), *fertile]}
 
 
 def _usual_directory(parent: PoolAgent | None) -> str:

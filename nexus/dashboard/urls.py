@@ -151,6 +151,7 @@ MOVED = {
     "agents/": "coordination_agent_changelist",
     "agents/+new/": "coordination_agent_add",
     "pool/": "control_poolagent_changelist",
+    "pool/+new/": "control_poolagent_add",
     "webhooks/": "hooks_webhook_changelist",
     "webhooks/<str:object_id>/": "hooks_webhook_change",
     "notices/": "hooks_noticeaddress_changelist",

@@ -38,6 +38,7 @@ say = "**Read**: {content}"
 operation = "coordination.agent_list"
 arguments = {}
 """
+POOL = "/admin/control/poolagent/"
 WORD = "w" * 3_000
 HARM = "<img src=x onerror=window.pwned=5>"
 
@@ -48,7 +49,7 @@ def runners() -> str:
 
 
 def open_agent(page: Page, agent_id: str) -> None:
-    page.goto("/admin/control/poolagent/")
+    page.goto(POOL)
     page.get_by_role("link", name=agent_id, exact=True).click()
     expect(page.get_by_role("heading", name=f"Agent {agent_id}")).to_be_visible()
     live(page)
@@ -70,11 +71,11 @@ def begin(repository: Path) -> None:
 
 
 def test_it_creates_an_agent_and_shows_its_turn_as_it_goes(page: Page, hub: Hub) -> None:
-    page.goto("/admin/control/poolagent/")
+    page.goto(POOL)
     page.get_by_role("link", name="Add pool agent").click()
     page.get_by_label("Name (with").fill("walker")
     page.get_by_label("Works there in").select_option("the directory itself")
-    page.get_by_role("button", name="Create the agent").click()
+    page.get_by_role("button", name="Add", exact=True).click()
     expect(page.get_by_text("Nothing was said yet")).to_be_visible()
     page.get_by_label("Message (Markdown)").fill("the *files*")
     page.get_by_role("button", name="Send").click()
@@ -182,27 +183,13 @@ def test_an_operator_adds_a_rule_and_takes_it_back(page: Page, findings: Callabl
     expect(page.locator("#rows")).not_to_contain_text("shred")
 
 
-def test_the_form_shows_what_fits_the_preset_and_the_runner(page: Page) -> None:
-    page.goto("/admin/pool/+new/")
-    page.get_by_role("radio", name="worker").check()
-    expect(page.get_by_label("Writes at and below")).to_be_hidden()
-    expect(page.get_by_label("run", exact=True)).to_be_hidden()
-    expect(page.get_by_label("grep", exact=True)).to_be_visible()
-    page.get_by_role("radio", name="trusted").check()
-    expect(page.get_by_label("run", exact=True)).to_be_visible()
-    expect(page.get_by_text("What limits play:")).to_be_visible()
-    expect(page.get_by_text("What limits rehearsal:")).to_be_hidden()
-    page.get_by_label("Runner").select_option("rehearsal")
-    expect(page.get_by_text("What limits rehearsal:")).to_be_visible()
-
-
 def test_without_scripts_one_sends_ends_and_discards(
     browser: Browser, hub: Hub, pool: scene.Does, smith: tuple[str, Path, Path]
 ) -> None:
     name, tree, _ = smith
     with browser.new_context(base_url=hub.url, java_script_enabled=False) as context:
         page = context.new_page()
-        page.goto("/admin/control/poolagent/")
+        page.goto(POOL)
         page.goto(page.get_by_role("link", name=name, exact=True).get_attribute("href") or "")
         page.get_by_label("Message (Markdown)").fill("the *files*")
         page.get_by_role("button", name="Send").click()
@@ -229,7 +216,7 @@ def test_it_is_readable_fits_every_window_and_runs_nothing_that_an_agent_says(
     """Each page in one theme, in turn the dark and the light one; in all widths in both: it changes only colours."""
     (smith[1] / "very-long.txt").write_text("word\n" * 60_000)
     pool("ask_operator", agent_id=smith[0], kind="permission", title=HARM, detail=WORD[:200], timeout_seconds=0)
-    page.goto("/admin/control/poolagent/")
+    page.goto(POOL)
     forge = page.get_by_role("link", name=smith[0], exact=True).get_attribute("href") or ""
     name, child = f"{secrets.token_hex(4)}{'x' * 54}", secrets.token_hex(4)
     pool("pool_create_agent", agent_id=name, preset="trusted", worktree=False)
@@ -237,12 +224,18 @@ def test_it_is_readable_fits_every_window_and_runs_nothing_that_an_agent_says(
     for content in ("harm", WORD):
         pool("pool_send", agent_id=name, content=content)
     pool("pool_send", agent_id=child, content="slow " + WORD, timeout_seconds=0)
-    page.goto("/admin/control/poolagent/")
+    page.goto(POOL)
     link = page.get_by_role("link", name=name, exact=True).get_attribute("href") or ""
     found: list[str] = []
     too_wide = []
-    paths = ("/admin/control/poolagent/", link, forge, forge.replace("/pool/", "/review/"), "/admin/pool/+new/")
-    for number, path in enumerate((*paths, f"/admin/pool/+new/?parent={name}", "/admin/control/machine/", "/admin/")):
+    paths = (
+        POOL,
+        link,
+        forge,
+        forge.replace("/pool/", "/review/"),
+        "/admin/control/poolagent/add/",
+    )
+    for number, path in enumerate((*paths, f"{POOL}add/?parent={name}", "/admin/control/machine/", "/admin/")):
         page.emulate_media(color_scheme="light" if number % 2 and len(widths) == 2 else "dark")
         page.set_viewport_size({"width": 400, "height": 900})
         watch(page, path)
@@ -312,7 +305,7 @@ def test_while_turns_run_it_leaves_alone_what_did_not_change_and_keeps_the_place
     expect(page.locator("#children")).to_contain_text("calm-3")
     assert page.locator("#about h2[data-seen]").count() == 1
     page.set_viewport_size({"width": 1280, "height": 400})
-    watch(page, "/admin/control/poolagent/")
+    watch(page, POOL)
     row = page.locator("#result_list tr").filter(has=page.get_by_role("link", name="calm-3", exact=True))
     row.locator("summary").click()
     place = page.evaluate("window.scrollTo(0, 200); window.scrollY")

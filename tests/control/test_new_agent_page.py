@@ -21,6 +21,7 @@ from tests.control.playing import at_hand, lead, pool, writer
 from tests.git import git
 from tests.pages import shown
 
+NEW = "/admin/control/poolagent/add/"
 __all__ = ["at_hand", "lead", "writer"]
 pytestmark = pytest.mark.usefixtures("committed")  # the page is made on the threads that git is waited for on
 
@@ -30,10 +31,9 @@ def leads_here(browser: Browser, agent: PoolAgent) -> bool:
     return "New agent below" in shown(browser.get(f"/admin/pool/{agent.pk}/"))
 
 
-def offered(page: str) -> dict[str, bool]:
-    """Whether each preset of the form can be chosen."""
-    radios = re.findall(r'name="preset"\s+value="(\w+)"([^>]*)>', page)
-    return {preset: "disabled" not in rest for preset, rest in radios}
+def offered(page: str, name: str = "preset") -> list[str]:
+    """What a field of the form offers."""
+    return re.findall(rf'name="{name}" value="(\w+)"', page)
 
 
 @pytest.fixture
@@ -47,21 +47,22 @@ def narrow(lead: PoolAgent, at_hand: Path) -> PoolAgent:
 def test_it_offers_what_the_parents_ceiling_leaves(
     narrow: PoolAgent, writer: PoolAgent, at_hand: Path, browser: Browser
 ) -> None:
-    page = shown(browser.get("/admin/pool/+new/"))
-    assert offered(page) == {"trusted": True, "sandboxed": True, "worker": True} and "No ceiling" in page
-    assert re.findall(r'<option value="(\w*)"', page.split("</select>")[0]) == ["", "narrow", "lead"]
-    page = shown(browser.get("/admin/pool/+new/?parent=narrow"))
+    page = shown(browser.get(NEW))
+    assert offered(page) == ["trusted", "sandboxed", "worker"]
+    parents = page.partition('name="parent_agent_id"')[2].partition("</select>")[0]
+    assert re.findall(r'<option value="(\w*)"', parents) == ["", "narrow", "lead"]
+    page = shown(browser.get(f"{NEW}?parent=narrow"))
     assert f"It writes at and below {at_hand}/src at most" in page and f"Its directory lies in {at_hand}/src" in page
     assert f'placeholder="{at_hand}/src"' in page and "goes without glob, as its parent does" in page
 
 
 def test_it_offers_nothing_below_who_may_have_no_children(lead: PoolAgent, writer: PoolAgent, browser: Browser) -> None:
-    page = shown(browser.get("/admin/pool/+new/?parent=writer"))
-    assert set(offered(page).values()) == {False} and "has no children" in page
+    page = shown(browser.get(f"{NEW}?parent=writer"))
+    assert offered(page) == [] and "has no children" in page
     assert not leads_here(browser, writer) and leads_here(browser, lead)
     PoolAgent.objects.update(depth=DEEPEST)
-    page = shown(browser.get("/admin/pool/+new/?parent=lead"))
-    assert set(offered(page).values()) == {False} and "levels deep" in page
+    page = shown(browser.get(f"{NEW}?parent=lead"))
+    assert offered(page) == [] and "levels deep" in page
     assert not leads_here(browser, lead)
 
 
@@ -83,7 +84,7 @@ def test_an_agents_page_says_how_deep_below_itself_it_creates_agents(
 def test_it_creates_an_agent_once_however_often_the_form_is_sent(
     lead: PoolAgent, at_hand: Path, browser: Browser
 ) -> None:
-    page = shown(browser.get("/admin/pool/+new/?parent=lead"))
+    page = shown(browser.get(f"{NEW}?parent=lead"))
     found = re.search(r'name="agent_id" value="([0-9a-f]{8})"', page)
     assert found is not None
     form = {
@@ -91,29 +92,29 @@ def test_it_creates_an_agent_once_however_often_the_form_is_sent(
         "allowed_write_paths": "src\r\n\r\n", "disable_tools": ["grep", "glob"], "model": "rehearsal",
         "initial_message": "Begin\r\nnow",
     }  # fmt: skip
-    answer = browser.post("/admin/pool/+new/", form)
+    answer = browser.post(NEW, form)
     made = PoolAgent.objects.get(agent_id=found[1])
     assert answer.headers["Location"] == f"/admin/pool/{made.pk}/"
     assert (made.parent, made.preset, made.write_paths) == (lead, "sandboxed", [f"{at_hand}/src"])
     assert made.disabled_tools == ["glob", "grep"] and Turn.objects.get().content == "Begin\nnow"
-    page = shown(browser.post("/admin/pool/+new/", form))
+    page = shown(browser.post(NEW, form))
     assert "There is an agent" in page and PoolAgent.objects.count() == 2
 
 
 def test_it_asks_for_whatever_an_agent_is_created_with() -> None:
     taken = set(CONTROL.operations["pool_create_agent"].params.model_fields)
-    form = NewPoolAgentForm(runners={}, wakes={}, tools=[], below="", day_tokens=0)
+    form = NewPoolAgentForm()
     waiting = {"wait_for_initial_response", "timeout_seconds"}  # its page shows the answer as it comes
     assert taken - form.fields.keys() == waiting
 
 
 def test_it_creates_an_agent_that_wakes_within_a_budget(lead: PoolAgent, browser: Browser) -> None:
-    page = shown(browser.get("/admin/pool/+new/"))
-    assert re.findall(r'name="wake_on" value="(\w+)"', page) == ["mail", *wake_kinds.declared()]
+    page = shown(browser.get(NEW))
+    assert offered(page, "wake_on") == ["mail", *wake_kinds.declared()]
     assert "handoffs in its project that it may claim" in page
     form = {"agent_id": "new", "preset": "sandboxed", "model": "rehearsal", "wake_on": ["mail", "topic"]}
     for name, typed, budget in (("a", "5000", 5000), ("b", "0", 0), ("c", "", None)):
-        browser.post("/admin/pool/+new/", {**form, "agent_id": name, "wake_tokens": typed})
+        browser.post(NEW, {**form, "agent_id": name, "wake_tokens": typed})
         made = PoolAgent.objects.get(agent_id=name)
         assert (made.wake_on, made.wake_tokens) == (["mail", "topic"], budget)
 
@@ -123,27 +124,26 @@ def test_it_creates_an_agent_in_a_worktree_of_its_own_or_says_why_not(
     lead: PoolAgent, at_hand: Path, browser: Browser
 ) -> None:
     form = {"agent_id": "new", "preset": "sandboxed", "model": "rehearsal", "cwd": str(at_hand), "worktree": "true"}
-    page = shown(browser.post("/admin/pool/+new/", form))
+    page = shown(browser.post(NEW, form))
     told = re.findall(r'<p class="nx-wrong" id="id_(\w+?)_error" role="alert">(.*?)</p>', page)
     assert [name for name, _ in told] == ["worktree"] and "WORKTREE_REFUSED" in told[0][1]
     assert not PoolAgent.objects.filter(agent_id="new").exists()
     git(at_hand, "init", "--quiet")
     git(at_hand, "commit", "--quiet", "--allow-empty", "-m", "Begin")
-    browser.post("/admin/pool/+new/", form)
+    browser.post(NEW, form)
     assert PoolAgent.objects.get(agent_id="new").worktree.branch == "nexus/new"
     for name, choice, has_one in (("left-open", "", True), ("in-place", "false", False)):
         here = {**form, "agent_id": name, "preset": "trusted", "worktree": choice}
-        page = shown(browser.post("/admin/pool/+new/", here, follow=True))
+        page = shown(browser.post(NEW, here, follow=True))
         assert PoolWorktree.objects.filter(agent__agent_id=name).exists() == has_one
         assert ("Writes where you work, so you trust it" in page) != has_one
 
 
 def test_it_offers_no_tool_to_go_without_that_the_parent_has_not(narrow: PoolAgent, browser: Browser) -> None:
     for parent, tools in (("", 11), ("narrow", 10)):
-        page = shown(browser.get(f"/admin/pool/+new/?parent={parent}"))
-        offered = re.findall(r'<label data-for="preset=([\w ]+)"><input[^>]*name="disable_tools" value="(\w+)"', page)
-        assert len(offered) == tools and ("glob" in dict(map(reversed, offered))) == (parent == "")
-        assert ("trusted", "run") in offered and ("worker sandboxed trusted", "grep") in offered
+        page = shown(browser.get(f"{NEW}?parent={parent}"))
+        found = offered(page, "disable_tools")
+        assert len(found) == tools and ("glob" in found) == (parent == "") and {"run", "grep"} < {*found}
 
 
 def test_it_says_that_a_runner_without_its_sandbox_is_refused(
@@ -153,7 +153,7 @@ def test_it_says_that_a_runner_without_its_sandbox_is_refused(
     browser.force_login(local_account())
     (at_hand.parent / "home" / "runners.toml").write_text('[runners.coder]\nkind = "acp"\ncommand = ["coder"]\n')
     monkeypatch.setattr(sandbox, "state", lambda: sandbox.SandboxState(False, "no such luck"))
-    page = shown(browser.post("/admin/pool/+new/", {"agent_id": "new", "preset": "worker", "model": "coder"}))
+    page = shown(browser.post(NEW, {"agent_id": "new", "preset": "worker", "model": "coder"}))
     assert re.search(r'id="id_model_error"[^>]*>[^<]*no such luck', page)
 
 
@@ -172,7 +172,7 @@ def test_it_shows_what_is_refused_where_it_was_typed(narrow: PoolAgent, browser:
     ]
     for typed, field, said in wrongs:
         form = {"agent_id": "new", "parent_agent_id": "narrow", "preset": "sandboxed", "model": "rehearsal", **typed}
-        page = shown(browser.post("/admin/pool/+new/", form))
+        page = shown(browser.post(NEW, form))
         told = re.findall(r'<p class="nx-wrong" id="id_(\w+?)_error" role="alert">(.*?)</p>', page)
         assert [name for name, _ in told] == [field] and said in told[0][1]
         assert not PoolAgent.objects.filter(agent_id="new").exists()
@@ -181,5 +181,5 @@ def test_it_shows_what_is_refused_where_it_was_typed(narrow: PoolAgent, browser:
 def test_it_says_that_a_parent_is_gone(lead: PoolAgent, browser: Browser) -> None:
     form = {"agent_id": "new", "parent_agent_id": "lead", "preset": "worker", "model": "rehearsal"}
     pool("pool_destroy_agent", agent_id="lead")
-    page = shown(browser.post("/admin/pool/+new/", form))
-    assert "There is no agent" in page and not PoolAgent.objects.living().exists()
+    page = shown(browser.post(NEW, form))
+    assert "lead is not one of the available choices" in page and not PoolAgent.objects.living().exists()

@@ -52,10 +52,9 @@ def many(parent: PoolAgent, number: int) -> None:
 
 
 def test_it_says_how_to_start_a_pool_where_none_runs(db: None, browser: Browser) -> None:
-    for at in (POOL, "/admin/pool/+new/"):
-        page = shown(browser.get(at))
-        assert "No pool runs" in page and "nexus serve --control" in page
-    assert f"{POOL}add/" not in shown(browser.get(POOL))
+    page = shown(browser.get(POOL))
+    assert "No pool runs" in page and "nexus serve --control" in page
+    assert f"{POOL}add/" not in page and browser.get(f"{POOL}add/").status_code == 403
     assert "in the pool" not in shown(browser.get("/admin/"))
 
 
@@ -353,7 +352,7 @@ def test_it_says_in_plain_words_what_bounds_the_agent(
     PoolAgent.objects.update(runner="coder")
     for works, said in ((True, "nforced by bubblewrap"), (False, "nly asked, not enforced: no such luck")):
         monkeypatch.setattr(sandbox, "state", lambda works=works: sandbox.SandboxState(works, "no such luck"))
-        assert said in page_of(browser, lead) and said in shown(browser.get("/admin/pool/+new/"))
+        assert said in page_of(browser, lead) and said in shown(browser.get("/admin/control/poolagent/add/"))
 
 
 def test_it_says_that_the_context_is_nearly_full(lead: PoolAgent, browser: Browser) -> None:
@@ -378,7 +377,7 @@ def test_it_says_what_is_wrong_with_the_runners(
     assert "not in <code>runners.toml</code> any more" in page_of(browser, lead)
     (at_hand.parent / "home" / "runners.toml").write_text("nonsense")
     browser.force_login(local_account())  # it may have meant runners that start programs
-    new = shown(browser.get("/admin/pool/+new/"))
+    new = shown(browser.get("/admin/control/poolagent/add/"))
     for page in (page_of(browser, lead), shown(browser.get(POOL)), new):
         assert "is no TOML" in page and "goes on with what the file said before" in page
     assert 'name="model"' in new, "what it said before can be used"

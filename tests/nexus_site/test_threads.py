@@ -85,7 +85,9 @@ async def test_a_slow_page_holds_up_no_other_request(gate: threading.Event) -> N
     await stuck
 
 
-@pytest.mark.parametrize("page", ["pool/+new/", "review/{key}/", *(f"act/minutes/?{verb}" for verb in VERBS)])
+@pytest.mark.parametrize(
+    "page", ["control/poolagent/add/", "review/{key}/", *(f"act/minutes/?{verb}" for verb in VERBS)]
+)
 async def test_pages_that_wait_for_git_hold_up_no_other(
     committed: None,
     tmp_path: Path,
@@ -269,7 +271,9 @@ async def test_a_directory_that_does_not_answer_holds_up_whoever_named_it_alone(
         await client.get("/admin/coordination/agent/add/")  # a form, with its cookie
         form = {"agent_id": "bea", "preset": "sandboxed", "model": "rehearsal", **named}
         page = await client.post(
-            "/admin/pool/+new/", data=form, headers={"x-csrftoken": client.cookies[settings.CSRF_COOKIE_NAME]}
+            "/admin/control/poolagent/add/",
+            data=form,
+            headers={"x-csrftoken": client.cookies[settings.CSRF_COOKIE_NAME]},
         )
         assert "does not answer" in page.text
         await waiting.in_thread(waiting.WRITERS, partial(create, "ann", cwd=str(tmp_path)))

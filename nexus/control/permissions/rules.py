@@ -292,11 +292,6 @@ def _refused(preset: Preset, parent: Permissions | None, cwd: str) -> str:
     return ""
 
 
-def presets_with(tool: str) -> list[str]:
-    """Return the presets that have a tool."""
-    return [preset for preset in Preset if tool in USES[preset]]
-
-
 def may_have_children(permissions: Permissions, cwd: str) -> bool:
     """Return whether an operator may create any agent below this one."""
     return not all(offer.refused for offer in offers(permissions, cwd))
