@@ -85,6 +85,8 @@ def kind_of(item: pytest.Item) -> str:
 def smoke() -> dict[str, str]:
     """The tests of smoke.txt, each with the reason why the quick part plays it."""
     lines = [line for line in (HERE / "smoke.txt").read_text().splitlines() if line and not line.startswith("#")]
+    if len(lines) > SMOKE_LIMIT:
+        raise pytest.UsageError(f"smoke.txt names {len(lines)} tests: at most {SMOKE_LIMIT}")
     return {name: reason for name, _, reason in (line.partition("  # ") for line in lines)}
 
 
