@@ -38,7 +38,7 @@ FOUND = 500  # hits of a search by words
 class MailStatus(ChoiceFilter):
     title, parameter_name = "status", "status"
     choices_offered = (
-        *(("unread", "Unread"), ("delivered", "In flight"), ("read", "Read")),
+        *(("unread", "Unread"), ("delivered", "Being handled"), ("read", "Read")),
         *(("parked", "Dead letters"), ("nobody", "Reached nobody")),
     )
 

@@ -109,7 +109,7 @@ def test_it_reads_a_thread_with_its_deliveries_as_markdown(page: Page, team: Ids
     expect(page.get_by_role("cell", name="grammar.py")).to_be_visible()
     expect(page.locator(".nx-prose a")).to_have_attribute("rel", "noopener noreferrer nofollow")
     page.get_by_role("link", name="Plan for the parser", exact=True).last.click()
-    for lane in ("read", "delivered", "unread"):
+    for lane in ("read", "being handled", "unread"):
         expect(page.locator(".nx-badge", has_text=re.compile(f"^{lane}$"))).to_have_count(1)
 
 

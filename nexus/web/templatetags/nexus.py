@@ -112,11 +112,14 @@ def prose(text: str) -> SafeString:
     return markdown(text)
 
 
+# States that are no words of their own; a handoff whose lease has expired has no status for it.
+STATES = {"lapsed": "lease ran out", "delivered": "being handled", "parked": "dead letter"}
+
+
 @register.filter
 def state(status: str) -> str:
-    """Return a state in words, including the state of a handoff whose lease has expired, which is not a status of its
-    own."""
-    return "lease ran out" if status == "lapsed" else status.replace("_", " ").lower()
+    """Return a state in words."""
+    return STATES.get(status) or status.replace("_", " ").lower()
 
 
 @register.filter
