@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
-from django import forms
 from django.contrib import admin
 
 from coordination.admin import InWorkspace
-from nexus.core.apps import kinds_of_needs
+from nexus.hooks.forms import ASKS
 from nexus.hooks.models import NoticeAddress, Webhook
 from nexus.web import records
 from nexus.web.records import column, link, moment
@@ -71,15 +68,9 @@ class NoticeAddressAdmin(Outward):
     list_display = ("service", "kinds_of", "workspace_link", "quiet", "with_text", "with_answers", "sent", "problem")
     search_fields = ("name", "notice_id")
     sortable_by = ("service",)
-    operations = ("notice_test", "notice_remove")
+    operations = ("notice_test", "notice_update", "notice_remove")
     creates = "notice_add"
-    asks = {
-        "kinds": partial(
-            forms.MultipleChoiceField,
-            choices=lambda: [(kind.name, kind.title) for kind in kinds_of_needs()],
-            help_text="None chosen: every kind.",
-        )
-    }
+    asks = ASKS
     fields = (
         *("notice_id", "service", "kinds_of", "workspace_link", "quiet", "with_text", "with_answers"),
         *("allow_private", "operator", "created", "sent", "problem", "failures", "next_try"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from coordination.attention import agent_names, the_agent
 from coordination.paths import workspace_id_of
@@ -11,6 +12,7 @@ from inbox.monitoring import Inbox, Picture
 from nexus.core.contributions import Action, AttentionItem, AttentionKind, Items
 from nexus.core.harness_events import Activity
 from nexus.hooks import problems
+from nexus.hooks.forms import NoticeForm
 from nexus.hooks.models import NoticeAddress, Webhook
 
 
@@ -116,6 +118,10 @@ def _hooks(hook_ids: Sequence[str]) -> dict[str, str]:
     return {each.hook_id: each.title for each in problems.list_problems() if each.hook_id in hook_ids}
 
 
+def _changed_address(notice_id: str, data: Any) -> NoticeForm:
+    return NoticeForm(data, NoticeAddress.objects.filter(pk=notice_id).first())
+
+
 ACTIONS = (
     Action(
         "agent_mute",
@@ -142,6 +148,15 @@ ACTIONS = (
         ("address", "addresses"),
         lambda notice_id: {"notice_id": notice_id},
         _addresses,
+    ),
+    Action(
+        "notice_update",
+        "Change…",
+        "changed",
+        ("address", "addresses"),
+        lambda notice_id: {"notice_id": notice_id},
+        _addresses,
+        form=_changed_address,
     ),
     Action(
         "notice_remove",

@@ -355,6 +355,12 @@ def test_the_list_adds_tests_and_removes_an_address(db: None, browser: Client, s
     service.outcome = notices.NoticeResult("it answered 404")
     page = browser.post("/admin/act/", tested, follow=True).text
     assert "Nothing arrives at ntfy: it answered 404." in page and NoticeAddress.objects.get().failures == 1
+    form = browser.get("/admin/act/", {"do": f"notice_update {row.pk}"}).text
+    assert 'value="22:00-07:00"' in form and "127.0.0.1" not in form
+    given = {"do": f"notice_update {row.pk}", "asked": "1", "kinds": ["disk"], "quiet": "", "with_text": "on"}
+    browser.post("/admin/act/", given)
+    row.refresh_from_db()
+    assert (row.kinds, row.quiet_from, row.with_text, row.url) == (["disk"], None, True, "ntfy://127.0.0.1/team")
     browser.post("/admin/act/", {"do": f"notice_remove {row.pk}", "asked": "1"})
     assert not NoticeAddress.objects.exists()
 
