@@ -83,7 +83,7 @@ class PoolAgentAdmin(PoolRecords):
         "runners.toml in its home names a runner."
     )
     list_display_links = None  # its transcript is its page
-    list_display = ("who", "condition", "runner_of", "may", "tokens", "at_what")
+    list_display = ("who", "condition", "directory", "runner_of", "may", "tokens", "at_what")
     list_select_related = ("parent",)
     list_filter = (Members,)
     operations = ("pool_compact", "pool_resume", "pool_destroy_agent")
@@ -147,9 +147,10 @@ class PoolAgentAdmin(PoolRecords):
         of = row.member
         return _drawn("pool_state", agent=row, turn=of.turn, waiting=of.waiting, needs=of.needs, asks=of.asks)
 
+    directory = column("Directory", lambda row: records.text(row.cwd))
     runner_of = column("Runner", lambda row: records.text(row.runner))
 
-    @admin.display(description="May")
+    @admin.display(description="Rights")
     def may(self, row: Any) -> SafeString:
         lines = format_html_join("", "<div>{}</div>", ((records.lines(line),) for line in row.member.permissions))
         return format_html('<details id="may-{}"><summary>{}</summary>{}</details>', row.pk, row.preset, lines)
@@ -159,7 +160,7 @@ class PoolAgentAdmin(PoolRecords):
         used = f", {row.member.spent:,} used" if row.member.spent else ""
         return f"{row.member.context:,} in context{used}"
 
-    @admin.display(description="At what, or its end")
+    @admin.display(description="Now")
     def at_what(self, row: Any) -> SafeString:
         of = row.member
         if row.ended_at:

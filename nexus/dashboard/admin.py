@@ -146,7 +146,7 @@ class AgentAdmin(OperationAdmin):
 
     @admin.display(description="Inbox")
     def mail(self, row: Any) -> SafeString:
-        held = ((row.inbox.in_flight, "in flight"), (row.inbox.parked, "parked"))
+        held = ((row.inbox.in_flight, "being handled"), (row.inbox.parked, "dead letters"))
         words = [f"{row.inbox.unread} unread", *(f"{count} {what}" for count, what in held if count)]
         return format_html("{}", link("inbox_message_changelist", ", ".join(words), agent=row.pk))
 
@@ -170,7 +170,7 @@ class AgentAdmin(OperationAdmin):
         doing = works(now(), row.pk)[row.pk]
         return _below(render_to_string("dashboard/doing.html", {"doing": each}) for each in doing)
 
-    @admin.display(description="Handed over, not settled")
+    @admin.display(description="Handed over, not finished")
     def handed_over(self, row: Agent) -> SafeString | str:
         return _below(
             format_html(
@@ -182,7 +182,7 @@ class AgentAdmin(OperationAdmin):
             for each in handoffs_selectors.offered_by(row.pk, SHOWN)
         )
 
-    @admin.display(description="Owes")
+    @admin.display(description="Must still do")
     def owes(self, row: Agent) -> SafeString | str:
         return _below(
             format_html(

@@ -76,7 +76,7 @@ def test_it_shows_each_agent_with_its_parent_and_what_it_may_and_is_at(
     assert list(listed) == ["lead", "writer", "aside"] and f'href="{POOL}add/' in shown(browser.get(POOL))
     row = listed["writer"]
     assert "below <" in row and "below <" not in listed["lead"] + listed["aside"]
-    assert "at work" in row and "Write the **reader**" in row and "1 waits" in row
+    assert "at work" in row and "Write the **reader**" in row and "1 waits" in row and str(at_hand) in listed["aside"]
     assert f"Writes at and below {at_hand}/src" in row and "Runs no programs" in row and "Goes without glob" in row
     assert f"{Entry.objects.get(turn=turn).tokens} in context" in row
     assert "asks you" not in row
