@@ -355,8 +355,8 @@ def test_the_list_adds_tests_and_removes_an_address(db: None, browser: Client, s
     service.outcome = notices.NoticeResult("it answered 404")
     page = browser.post("/admin/act/", tested, follow=True).text
     assert "Nothing arrives at ntfy: it answered 404." in page and NoticeAddress.objects.get().failures == 1
-    form = browser.get("/admin/act/", {"do": f"notice_update {row.pk}"}).text
-    assert 'value="22:00-07:00"' in form and "127.0.0.1" not in form
+    shown = browser.get("/admin/act/", {"do": f"notice_update {row.pk}"}).text
+    assert 'value="22:00-07:00"' in shown and "127.0.0.1" not in shown
     given = {"do": f"notice_update {row.pk}", "asked": "1", "kinds": ["disk"], "quiet": "", "with_text": "on"}
     browser.post("/admin/act/", given)
     row.refresh_from_db()
