@@ -286,7 +286,7 @@ def test_an_agents_page_says_first_what_it_works_on_and_tells_no_signs_of_life(t
 
 def test_an_agents_page_says_what_it_handed_over(team: Ids, browser: Client) -> None:
     page = shown(browser.get("/admin/agents/planner/"))
-    handed = page[page.index("Handed over, not settled") : page.index("Last act")]
+    handed = page[page.index("Handed over, not finished") : page.index("Last act")]
     assert all(f"/admin/handoffs/handoff/{team[which]}/change/" in handed for which in ("open", "claimed", "orphan"))
     assert re.search(r"with\s+<[^>]*>builder-1<", handed) and "12 files" not in handed
 

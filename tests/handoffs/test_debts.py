@@ -239,7 +239,7 @@ def test_it_shows_operators_the_oldest_of_what_is_owed_and_the_whole_on_the_agen
     assert need.detail.startswith("message a question to ana; ") and "handoff" not in need.detail
     assert [need.title for need in found["idle"].needs] == ["Fix the login", "Write the docs"]
     page = Client(headers={"host": "127.0.0.1:8420"}).get("/admin/agents/bob/").text
-    owes = page.partition("Owes")[2].partition("Inbox")[0]
+    owes = page.partition("Must still do")[2].partition("Inbox")[0]
     assert [what in owes for what in ("a question", "dig", "Fix the login", "Write the docs")] == [True] * 4
     assert f"/admin/inbox/message/{pulled}/change/" in owes
 

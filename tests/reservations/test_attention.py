@@ -128,7 +128,7 @@ def test_a_holder_who_is_there_and_idle_stands_once_with_everything_it_owes(
     assert [(need.subject, need.detail) for need in found["debts"].needs] == [("ana", "question src/parser.py to cleo")]
     assert [(need.subject, need.detail) for need in found["idle"].needs] == [(handoff, "ana has it and does nothing")]
     page = Client(headers={"host": "127.0.0.1:8420"}).get("/admin/agents/ana/").text
-    owes = page.partition("Owes")[2].partition("Inbox")[0]
+    owes = page.partition("Must still do")[2].partition("Inbox")[0]
     assert f"/admin/files/reservation/{held}/change/" in owes and f"/admin/handoffs/handoff/{handoff}/change/" in owes
 
 
