@@ -104,7 +104,7 @@ class McpEndpoint:
             if session is not None:
                 caller, choice = replace(caller, connection=f"mcp:{headers[ID]}"), session.choice
             else:
-                choice = named or await _asked(choices.from_agent, agent_id)
+                choice = await _asked(choices.from_agent, agent_id) if named is None else named
         except Exception as error:
             body, status = explain(error)
             if status == 401 and _is_browser(scope):

@@ -214,7 +214,7 @@ class RunAdmin(PoolRecords):
         return monitoring.glimpses(rows) if request.path.endswith("/turn/") else rows.select_related("agent")
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        return lookup in ("wakes__kind", "wakes__item") or super().lookup_allowed(lookup, value, request)  # type: ignore[no-any-return]
+        return lookup in ("wakes__kind", "wakes__item") or super().lookup_allowed(lookup, value, request)
 
     def operations_on(self, row: Turn) -> list[str]:
         from nexus.control.agents import turns

@@ -214,7 +214,7 @@ def new_agent_form(request: HttpRequest) -> NewPoolAgentForm:
     by_name = known.by_name if known else {}
     initial = {"model": parent.runner if parent and parent.runner in by_name else known.default} if known else {}
     offers = rules.offers(permissions, below)
-    presets = {offer.preset: f"{offer.preset}: {offer.what}" for offer in offers if not offer.refused}
+    presets = {str(offer.preset): f"{offer.preset}: {offer.what}" for offer in offers if not offer.refused}
     limits = " ".join(f"{name}: {sandbox.describe_limits(runner)}." for name, runner in by_name.items())
     return NewPoolAgentForm(
         given,

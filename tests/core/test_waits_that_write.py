@@ -270,6 +270,7 @@ async def test_it_does_not_ask_to_be_called_again_after_it_has_written(
     ask = toys.toolset.operations["ask"]
     assert ask.wait is not None
     look, failures = ask.wait.look, iter(range(dispatch.ATTEMPTS + 1))
+    assert look is not None
 
     def busy_at_first(p: Any, caller: Caller) -> Data:
         if next(failures, None) is not None:

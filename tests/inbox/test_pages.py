@@ -26,7 +26,7 @@ def page(browser: Client, query: str = "") -> str:
 
 def row(text: str, message_id: str) -> str:
     """A message's row in the list."""
-    rows = re.findall("<tr.*?</tr>", text, re.DOTALL)
+    rows: list[str] = re.findall("<tr.*?</tr>", text, re.DOTALL)
     return next(row for row in rows if f"/{message_id}/change/" in row)
 
 

@@ -128,6 +128,7 @@ async def test_a_client_that_gave_up_while_its_answer_waited_for_its_turn_loses_
     operation = TOPICS.operations["sync"]
     assert operation.wait is not None
     look = operation.wait.look
+    assert look is not None
 
     def watched(p: Any, caller: Any) -> Any:
         found = look(p, caller)

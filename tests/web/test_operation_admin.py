@@ -70,7 +70,7 @@ def test_it_does_to_each_of_many_rows_what_it_still_admits(played_team: Ids, bro
     assert all(row.target == to and row.status == "OPEN" for row in Handoff.objects.filter(pk__in=same))
     assert all(row.target == target and row.status == "CANCELLED" for row in Handoff.objects.filter(pk__in=changed))
     happened = Event.objects.filter(type="handoff.reassigned").values_list("handoff_id", flat=True)
-    assert sorted(happened) == sorted(same)
+    assert sorted(map(str, happened)) == sorted(same)
 
 
 def test_a_rows_page_has_the_operations_that_it_admits_now(played_team: Ids, browser: Client) -> None:
