@@ -42,7 +42,6 @@ from nexus.control.models import (
     ReviewComment,
     RuleScope,
     Turn,
-    TurnStatus,
     WorktreeState,
     describe_scope,
 )
@@ -65,7 +64,7 @@ from nexus.web.templatetags.nexus import plain
 
 LISTED = 100  # agents who spent most
 NEWEST, PAGE = 20, 50  # entries at first, and of a page that was asked for
-TURNS, CHILDREN, ASKED = 20, 100, 20  # rows on an agent's page
+ASKED = 20  # questions on an agent's page
 SHOWN = 100  # rows of work to review
 
 
@@ -87,8 +86,7 @@ def _agent(request: HttpRequest, row: PoolAgent, form: WorkForm) -> TemplateResp
     filters = TranscriptFilters(request.GET)
     before = filters.number("before")
     part = monitoring.part(row, before=before, limit=NEWEST if before is None else PAGE)
-    children = PoolAgent.objects.living().filter(parent=row)
-    turns = monitoring.open_turns(row, TURNS)
+    [member] = monitoring.members([row])
     known, wrong = known_runners()
     runner = known.by_name.get(row.runner) if known else None
     tokens = contexts.tokens(row) if known else None
@@ -104,10 +102,9 @@ def _agent(request: HttpRequest, row: PoolAgent, form: WorkForm) -> TemplateResp
         upto=part.entries[-1].position + 1 if part.entries else 0,
         tailing=not part.later,
         **transcript_context(row, part.entries, filters.number("whole")),
-        turns=[*turns, *monitoring.ended_turns(row, TURNS)],
-        running=next((turn for turn in turns if turn.status == TurnStatus.RUNNING), None),
-        waiting=any(turn.status == TurnStatus.QUEUED for turn in turns),
-        needs=Turn.objects.needing_person().ended().filter(agent=row).exists(),
+        running=member.turn,
+        waiting=member.waiting,
+        needs=member.needs,
         spent=monitoring.spent(row),
         tokens=tokens,
         nearly_full=tokens is not None and contexts.nearly_fill(tokens),
@@ -130,8 +127,7 @@ def _agent(request: HttpRequest, row: PoolAgent, form: WorkForm) -> TemplateResp
         **_waking_context(row),
         session=_session_context(row),
         fertile=rules.may_have_children(row.permissions, row.cwd),
-        children=list(children.order_by("pool_agent_id")[:CHILDREN]),
-        more_children=max(children.count() - CHILDREN, 0),
+        children=PoolAgent.objects.living().filter(parent=row).count(),
     )
 
 
@@ -220,7 +216,7 @@ def new_agent_form(request: HttpRequest) -> NewPoolAgentForm:
         given,
         initial={**initial, "parent_agent_id": parent.agent_id if parent else ""},
         offered={
-            "parent_agent_id": {"": "nobody: no parent's ceiling", **_parents(parent)},
+            "parent_agent_id": {"": "nobody: no limit above it", **_parents(parent)},
             "model": {name: f"{name}: {_described(runner)}" for name, runner in by_name.items()},
             "preset": presets,
             "disable_tools": dict(zip(tools, tools, strict=True)),

@@ -227,16 +227,22 @@ def test_it_shows_the_beginning_of_a_long_entry_and_all_of_it_when_asked(lead: P
     assert "END" in shown(browser.get(found[1].replace("&amp;", "&")))
 
 
-def test_it_shows_turns_by_what_comes_next_and_why_the_others_ended(lead: PoolAgent, browser: Browser) -> None:
+def test_it_leads_to_the_runs_and_the_children_of_the_agent(
+    lead: PoolAgent, writer: PoolAgent, browser: Browser
+) -> None:
     send("lead", "one")
     settle(take(), TurnStatus.FAILED, why="the model said 500")
-    for content in ("two", "three", "four"):
+    send("writer", "elsewhere")
+    for content in ("two", "three"):
         send("lead", content)
     take()
     page = page_of(browser, lead)
-    listed = page[page.index('id="turns"') :].split("</section>")[0]
-    assert re.findall(r'/admin/control/turn/[^"]+"><bdi>(\w+)', listed) == ["two", "three", "four", "one"]
-    assert "the model said 500" in listed and listed.count('id="stop-') == 3
+    facts = page.partition('id="turns"')[2].partition("</dl>")[0]
+    assert "2 wait" in facts and "1 living" in facts
+    runs, children = re.findall(r'href="([^"]+__exact=[^"]+)"', facts)
+    listed = shown(browser.get(runs)).partition('id="result_list"')[2]
+    assert [word in listed for word in ("one", "two", "three", "elsewhere")] == [True, True, True, False]
+    assert "the model said 500" in listed and list(rows(browser, children.removeprefix(POOL))) == ["writer"]
 
 
 def test_it_shows_an_agent_that_ended_and_lets_nobody_act_on_it(lead: PoolAgent, browser: Browser) -> None:
@@ -340,7 +346,7 @@ def test_it_tells_what_a_turn_may_take_what_woke_it_and_that_a_limit_bit(lead: P
     Turn.objects.update(depth=1)
     page = " ".join(re.sub(r"<[^>]+>", "", page_of(browser, lead)).split())
     assert "50 rounds and 1 h at most" in page and "its last one was ended by the limit on rounds" in page
-    assert "woken by mail ·" in page
+    assert "woken by mail ·" in " ".join(re.sub(r"<[^>]+>", "", shown(browser.get("/admin/control/turn/"))).split())
 
 
 def test_it_says_in_plain_words_what_bounds_the_agent(
@@ -409,11 +415,14 @@ def test_it_keeps_what_was_typed_where_the_work_is_refused(
 
 def test_it_stops_a_turn_compacts_and_ends(lead: PoolAgent, browser: Browser) -> None:
     send("lead")
+    turn = take()
     page = page_of(browser, lead)
-    turn = Turn.objects.get()
     assert f'value="pool_cancel_run {turn.pk}"' in page and f'value="pool_destroy_agent {lead.pk}"' in page
     assert "was cancelled" in act(browser, do=f"pool_cancel_run {turn.pk}")
-    assert Turn.objects.get().status == TurnStatus.CANCELLED
+    assert (
+        Turn.objects.get().cancel_requested_at is not None and "Stop" not in page_of(browser, lead).split("<aside")[0]
+    )
+    settle(turn, TurnStatus.CANCELLED)
     assert "was compacted, as far" in act(browser, do=f"pool_compact {lead.pk}")
     for _ in range(4):
         send("lead", "word " * 500)

@@ -117,16 +117,6 @@ def glimpses(turns: QuerySet[Turn]) -> QuerySet[Turn]:
     return turns.defer("content", "answer").annotate(glimpse=Left("content", GLIMPSE))
 
 
-def open_turns(agent: PoolAgent, limit: int) -> list[Turn]:
-    """Return an agent's open turns, in the order in which they are started."""
-    return list(glimpses(Turn.objects.open().filter(agent=agent)).order_by("turn_id")[:limit])
-
-
-def ended_turns(agent: PoolAgent, limit: int) -> list[Turn]:
-    """Return an agent's ended turns, latest first."""
-    return list(glimpses(Turn.objects.ended().filter(agent=agent)).order_by("-ended_at", "-turn_id")[:limit])
-
-
 def spent(agent: PoolAgent) -> Spent:
     """Sum up an agent's ended turns."""
     found = (
