@@ -59,6 +59,7 @@ class OperationAdmin(ModelAdmin):  # type: ignore[misc]  # the theme ships no ty
     change_form_outer_before_template = "web/row_actions.html"
     paginator = InfinitePaginator  # avoids a COUNT(*) over half a million rows
     show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER  # they count all rows, once for each choice
     list_per_page = 50
     list_fullwidth = True
 
