@@ -32,7 +32,7 @@ class TaskAdmin(InWorkspace):
     list_display = ("number", "title_text", "status", "owner", "held_by", "workspace_link", "created")
     list_filter = ("status", ("closed_at", admin.EmptyFieldListFilter), WorkspaceFilter)
     search_fields = ("title", "task_key")
-    operations = ("task_approve", "task_send_back", "task_update")
+    operations = ("task_approve", "task_send_back", "task_update:complete", "task_update:begin", "task_update")
     ordering = ("-task_key",)
     sortable_by = ()
     rare = (
@@ -64,7 +64,13 @@ class TaskAdmin(InWorkspace):
     def operations_on(self, row: Task) -> tuple[str, ...]:
         if row.closed_at is not None:
             return ()
-        return self.operations if row.is_submitted else ("task_update",)
+        same = {
+            TaskStatus.PENDING: {"task_update"},
+            TaskStatus.IN_PROGRESS: {"task_update:begin"},
+            TaskStatus.COMPLETED: {"task_update:complete"},
+        }[TaskStatus(row.status)]
+        verdicts = set() if row.is_submitted else {"task_approve", "task_send_back"}
+        return tuple(name for name in self.operations if name not in same | verdicts)
 
     def subject(self, row: Task) -> str:
         """Return its claim: what somebody began anew since is left alone."""

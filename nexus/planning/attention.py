@@ -109,18 +109,18 @@ def _plan(workspace_id: str) -> dict[str, Any]:
 
 THINGS = ("task", "tasks")
 
+
+def _gives(status: TaskStatus, label: str, done: str, **more: Any) -> Action:
+    def arguments(claim: str) -> dict[str, Any]:
+        return {**_claim(claim), "status": status.value}
+
+    return Action("task_update", label, done, THINGS, arguments, _titles, toolset="planning", **more)
+
+
 ACTIONS = (
-    Action(
-        "task_update",
-        "Change status…",
-        "changed",
-        THINGS,
-        _claim,
-        _titles,
-        {"status": "Status (pending: another agent can begin it)"},
-        needed=["status"],
-        toolset="planning",
-    ),
+    _gives(TaskStatus.PENDING, "Release…", "released: another agent can begin it", danger=True),
+    _gives(TaskStatus.IN_PROGRESS, "Begin", "put in progress", variant="begin"),
+    _gives(TaskStatus.COMPLETED, "Complete", "completed; what is checked counts once it passed", variant="complete"),
     Action(
         "task_approve",
         "Accept",

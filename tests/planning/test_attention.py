@@ -70,14 +70,14 @@ def test_an_operator_releases_it_right_there_unless_another_agent_began_it(nexus
     browser = Client(headers={"host": "127.0.0.1:8420"})
     with time_machine.travel(now() + LATER, tick=False):
         [need] = left()
-        release = {"do": f"task_update {need.subject}", "asked": "1", "status": "pending", "next": "/admin/"}
+        release = {"do": f"task_update {need.subject}", "asked": "1", "next": "/admin/"}
         assert f'value="task_update {need.subject}"' in browser.get("/admin/attention/").text
         task = Task.objects.get()
         for status in ("pending", "in_progress"):  # another agent begins it
             nexus.call("task_update", id=task.number, status=status)
         assert "STALE_CLAIM" in browser.post("/admin/act/", release, follow=True).text
         release |= {"do": f"task_update {task.task_key}.{task.claim_epoch + 1}"}
-        assert "“Read the log” was changed" in browser.post("/admin/act/", release, follow=True).text
+        assert "“Read the log” was released" in browser.post("/admin/act/", release, follow=True).text
         assert Task.objects.get().status == "pending" and left() == []
 
 
@@ -86,10 +86,10 @@ def test_what_names_no_task_is_refused(nexus: Project, team: None) -> None:
     for subject in ("tsk_gone.1", "x", ".", "tsk_gone." + "9" * 400):
         page = browser.post(
             "/admin/act/",
-            {"do": "task_update", "on": subject, "asked": "1", "status": "pending", "next": "/admin/"},
+            {"do": "task_update", "on": subject, "asked": "1", "next": "/admin/"},
             follow=True,
         )
-        assert page.status_code == 200 and "was not changed" in page.text
+        assert page.status_code == 200 and "was not released" in page.text
 
 
 def operates(nexus: Project, tool: str, **arguments: Any) -> dict[str, Any]:

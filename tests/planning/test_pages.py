@@ -75,7 +75,8 @@ def task_page(browser: Browser, key: str) -> str:
 def give(browser: Browser, row: Task, status: str) -> str:
     """The page of a task after an operator gave it another status."""
     on, back = f"{row.pk}.{row.claim_epoch}", f"/admin/planning/task/{row.pk}/change/"
-    form = {"do": "task_update", "on": on, "asked": "1", "status": status, "next": back}
+    do = {"pending": "task_update", "in_progress": "task_update:begin", "completed": "task_update:complete"}[status]
+    form = {"do": do, "on": on, "asked": "1", "next": back}
     return shown(browser.post("/admin/act/", form, follow=True))
 
 
@@ -268,12 +269,15 @@ def test_it_tells_the_new_owner_of_a_ready_task_and_the_holder_of_a_change(proje
 
 
 def test_it_gives_a_task_another_status(project: Project, browser: Browser) -> None:
-    assert "“Write the grammar” was changed." in give(browser, task(1), "completed")
+    assert "“Write the grammar” was completed" in give(browser, task(1), "completed")
     assert project.read("state/tasks.json")["tasks"][0]["status"] == "completed"
     assert "Write the reader" in column(page(browser), "ready")
     give(browser, task(1), "pending")
     assert task(1).status == "pending"
-    assert "valid choice" in give(browser, task(1), "cancelled") and task(1).status == "pending"
+    give(browser, task(1), "in_progress")
+    assert task(1).status == "in_progress"
+    offered = re.findall('value="(task_[a-z_:]+) ', task_page(browser, task(1).pk))
+    assert offered == ["task_update:complete", "task_update"]
 
 
 def test_it_shows_a_task_of_a_closed_cycle_without_forms(project: Project, browser: Browser) -> None:
@@ -283,7 +287,7 @@ def test_it_shows_a_task_of_a_closed_cycle_without_forms(project: Project, brows
     assert "it can no longer be changed" in text and "Completed" not in text
     project.task("Another of that number")
     assert "task_update" not in text
-    assert "was not changed" in give(browser, Task.objects.get(pk=key), "completed")
+    assert "was not completed" in give(browser, Task.objects.get(pk=key), "completed")
     assert (task(1).title, task(1).status) == ("Another of that number", "pending")
 
 
