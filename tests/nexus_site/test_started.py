@@ -228,7 +228,7 @@ def test_a_user_that_the_system_does_not_know_has_the_home_of_containers(
     [
         (["status"], "DB_ERROR: Cannot create the store at "),
         (["doctor"], "DB_ERROR: There is no store at "),
-        (["setup", "--check"], "hub "),
+        (["setup", "--check"], "is closed to this user"),
         (["setup", "--client", "codex", "--yes"], "is closed to this user"),
         (["backup"], "is closed to this user"),
     ],

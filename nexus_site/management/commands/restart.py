@@ -13,7 +13,7 @@ from nexus_site import background
 
 class Command(NexusCommand):
     group = CommandGroup.HUB
-    help = "Start the hub that `nexus setup` started again, whether it runs or not: after an upgrade, or `nexus stop`."
+    help = "Start again the hub of `nexus setup`: after an upgrade, or `nexus stop`."
     examples = f"examples:\n  nexus restart\n\n{EXIT_CODES}"
 
     def run(self, **options: Any) -> None:
