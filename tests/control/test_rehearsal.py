@@ -180,7 +180,7 @@ async def test_it_calls_as_often_as_its_limit_allows_in_all() -> None:
 
 
 async def test_the_documented_script_is_played() -> None:
-    page = (ROOT / "docs" / "how-to" / "rehearse.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "run-a-pool.md").read_text()
     table = page.partition("<!-- A test plays this. -->\n```toml\n")[2].partition("```")[0]
     play = Play("[]")
     play.runner = Rehearsal.model_validate(tomllib.loads(table)["runners"]["stage"])

@@ -1,4 +1,4 @@
-"""The rehearsal: answers from a script, without a model; every answer says so (docs/how-to/rehearse.md)."""
+"""The rehearsal: answers from a script, without a model; every answer says so (docs/how-to/run-a-pool.md)."""
 
 from __future__ import annotations
 
