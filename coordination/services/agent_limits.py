@@ -1,4 +1,4 @@
-"""Limits of agents, and the operations they may use (docs/how-to/set-limits.md).
+"""Limits of agents, and the operations they may use (docs/how-to/permissions.md).
 
 The settings `limit_…` apply to all. Values stored for a role take precedence over them, and values stored for an agent
 over both, each value by itself. By default nothing is stored and every setting is 0, no limit.
