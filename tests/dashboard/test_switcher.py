@@ -68,14 +68,14 @@ def test_a_page_of_the_hub_shows_the_choice_and_leads_to_the_home_of_another(
     browser.get(f"/admin/board/?workspace={other}")
     page = browser.get("/admin/settings/")
     assert page.status_code == 200
-    assert 'aria-label="Workspace: shop, not on this page"' in page.text
+    assert 'aria-label="Workspace: shop not here"' in page.text
     assert f'href="/admin/?workspace={team["workspace"]}"' in page.text
 
 
 def test_a_link_to_one_thing_is_not_narrowed(browser: Client, team: Ids, other: str) -> None:
     browser.get(f"/admin/board/?workspace={other}")
     text = browser.get(f"/admin/inbox/message/{team['reply']}/change/").text
-    assert "Re: Plan for the parser" in text and 'aria-label="Workspace: shop, not on this page"' in text
+    assert "Re: Plan for the parser" in text and 'aria-label="Workspace: shop not here"' in text
 
 
 def test_a_page_that_refreshes_itself_in_another_tab_chooses_nothing(browser: Client, team: Ids, other: str) -> None:
