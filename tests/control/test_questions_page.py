@@ -66,8 +66,8 @@ def test_an_agent_that_asks_is_neither_free_nor_at_work(ask: Ask, browser: Clien
     page = shown(browser.get("/admin/"))
     assert "<strong>1</strong> waiting for you" in " ".join(page.split()) and "1</strong> free" not in page
     assert "ana is waiting for you" not in page  # its question says so
-    for address in ("/admin/", "/admin/agents/"):
-        assert re.search(r'waiting for you, <time [^>]*data-when="for"', browser.get(address).content.decode())
+    for address in ("/admin/", "/admin/coordination/agent/"):
+        assert re.search(r'waiting for you,\s+<time [^>]*data-when="for"', browser.get(address).content.decode())
     act(browser, do=f"pool_allow {question_id}")
     page = shown(browser.get("/admin/"))
     assert "waiting for you" not in page and "<strong>1</strong> free" in " ".join(page.split())

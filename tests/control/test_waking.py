@@ -386,7 +386,7 @@ def test_it_shows_who_is_not_woken_any_more_on_home(
         played(tokens=10)
     found = {kind.name: these for kind, these in needs(Picture(datetime.now(UTC)), 5)}
     (need,) = found["held"].needs
-    assert need.subject == "planner"
+    assert need.title == "planner is not woken any more"
 
 
 def test_it_wakes_for_a_handoff_that_the_agent_may_claim_and_for_no_other(
