@@ -114,6 +114,10 @@ class PoolAgentAdmin(PoolRecords):
         add = path("add/", beside(self.admin_site.admin_view(self.add_view)), name="control_poolagent_add")
         return [add, *super().get_urls()]
 
+    def add_view(self, request: HttpRequest, form_url: str = "", extra_context: Any = None) -> HttpResponse:
+        """Show the form; without a pool, the list, which says how one is started."""
+        return super().add_view(request, form_url, extra_context) if self.is_on() else redirect(self._list())
+
     def form_to_add(self, request: HttpRequest, operation: Operation[Any]) -> OperationForm:
         from nexus.control.views import new_agent_form
 

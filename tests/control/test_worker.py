@@ -714,14 +714,14 @@ def test_what_is_looked_at_again_and_again_reads_no_long_history(db: None, confi
         agent_stream.state_of(agent)
         wake_kinds.limit_reached(agent, 1, now())
         wake_kinds.depth_after("ann", now(), None)
-        monitoring.ended_turns(agent, 20)
+        monitoring.members([agent])
         monitoring.spent(agent)
         selectors.current_request("ann")
         contexts.tokens(agent)
         contexts.context(agent)
 
     looks = [plan for plan in plans(look) if "pool_turns" in plan or "pool_entries" in plan]
-    assert len(looks) == 11
+    assert len(looks) == 15
     assert all(any(index in plan for index in (*OPEN, *BRIEF)) for plan in looks), looks
 
 

@@ -111,7 +111,7 @@ def addresses(ids: Ids) -> list[str]:
             f"/admin/control/turn/{ids['run']}/change/",
             f"/admin/runs/{ids['run']}/trace/",
         ),
-        *("/admin/control/poolagent/", "/admin/control/poolagent/add/", f"/admin/pool/{ids['pool_agent']}/"),
+        *("/admin/control/poolagent/", f"/admin/pool/{ids['pool_agent']}/"),
         f"/admin/pool/{ids['pool_agent']}/tail/?after=0",
         *("/admin/files/reservation/", f"/admin/files/reservation/{ids['reservation']}/change/"),
         *("/admin/timeline/", f"/admin/timeline/?span={ids['open']}.1"),
