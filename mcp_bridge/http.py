@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 from urllib.parse import parse_qs
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -28,7 +28,6 @@ from mcp_bridge.context import SESSION, Context
 from mcp_bridge.presence import PRESENCE, connected
 from mcp_bridge.server import build_server
 from mcp_bridge.sessions import ID, Session, Sessions
-from nexus.core import waiting
 from nexus.core.access import ConnectionInfo, identify
 from nexus.core.background_work import work_forever
 from nexus.core.operations import registry
@@ -36,9 +35,7 @@ from nexus.core.operations.caller import Caller
 from nexus.core.operations.errors import Code, invalid
 from nexus.core.operations.registry import Choice
 from nexus.core.rest.errors import explain
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from nexus.core.waiting import AUTHENTICATION, on_loop_or_thread
 
 FIRST_PING_SECONDS = 1
 CALLER, CHOICE = "nexus.caller", "nexus.choice"
@@ -55,44 +52,34 @@ PAGE = """<!doctype html>
 
 
 class McpEndpoint:
-    """The ASGI application of `/mcp`. Its sessions live in one task, begun by `start` or by the first request."""
+    """The ASGI application of `/mcp`. Its sessions live in one task, from `start` to `stop`."""
 
-    def __init__(self) -> None:
-        self._serving: asyncio.Task[None] | None = None
-        self._sessions: Sessions | None = None
-        self._streaming: StreamableHTTPSessionManager | None = None
-        self._started = asyncio.Lock()
+    _serving: asyncio.Task[None]
+    _sessions: Sessions
+    _streaming: StreamableHTTPSessionManager
 
     async def start(self) -> None:
-        """Begin to serve; a second call changes nothing."""
-        async with self._started:
-            if self._serving is not None:
-                return
-            server = build_server(_caller, _choice)
-            # One JSON body per call: only waiting calls have notifications of their own, and subscriptions
-            # have their own stream.
-            manager = StreamableHTTPSessionManager(server, json_response=True)
-            streaming = StreamableHTTPSessionManager(server)
-            ready = asyncio.get_running_loop().create_future()
-            self._serving = asyncio.create_task(_hold(manager, streaming, ready))
-            await ready
-            self._sessions, self._streaming = Sessions(manager), streaming
+        """Begin to serve."""
+        server = build_server(_caller, _choice)
+        # One JSON body per call: only waiting calls have notifications of their own, and subscriptions
+        # have their own stream.
+        manager = StreamableHTTPSessionManager(server, json_response=True)
+        self._sessions, self._streaming = Sessions(manager), StreamableHTTPSessionManager(server)
+        ready = asyncio.get_running_loop().create_future()
+        self._serving = asyncio.create_task(_hold(manager, self._streaming, ready))
+        await ready
 
     async def stop(self) -> None:
         """End every session."""
-        if self._serving is not None:
-            self._serving.cancel()
-            await asyncio.wait([self._serving])
-        if self._sessions is not None:
-            self._sessions.end()
+        self._serving.cancel()
+        await asyncio.wait([self._serving])
+        self._sessions.end()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._sessions is None:
-            await self.start()
-        assert self._sessions is not None and self._streaming is not None
         headers = Headers(scope=scope)
         try:
-            caller = await _asked(identify, ConnectionInfo.of_scope(scope), transport="http", key_required=True)
+            who = partial(identify, ConnectionInfo.of_scope(scope), transport="http", key_required=True)
+            caller = await on_loop_or_thread(AUTHENTICATION, who)
             agent_id = caller.agent_id
             assert agent_id is not None
             named = _choice_of(scope)
@@ -104,7 +91,8 @@ class McpEndpoint:
             if session is not None:
                 caller, choice = replace(caller, connection=f"mcp:{headers[ID]}"), session.choice
             else:
-                choice = await _asked(choices.from_agent, agent_id) if named is None else named
+                choose = partial(choices.from_agent, agent_id)
+                choice = await on_loop_or_thread(AUTHENTICATION, choose) if named is None else named
         except Exception as error:
             body, status = explain(error)
             if status == 401 and _is_browser(scope):
@@ -188,11 +176,6 @@ def _choice(context: Context) -> Choice:
     request: Any = context.request
     choice: Choice = request.scope[CHOICE]
     return choice
-
-
-async def _asked(look: Callable[P, T], *what: P.args, **how: P.kwargs) -> T:
-    """Return what a quick look at the store finds."""
-    return await waiting.on_loop_or_thread(waiting.AUTHENTICATION, partial(look, *what, **how))
 
 
 def _choice_of(scope: Scope) -> Choice | None:

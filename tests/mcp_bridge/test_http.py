@@ -50,7 +50,7 @@ class Endpoint:
 
     def __init__(self, api_key: str) -> None:
         self.application = http.McpEndpoint()
-        self._key = api_key.encode()
+        self._key, self._started = api_key.encode(), False
 
     async def begin(self, method: str, body: Any, *more: tuple[bytes, bytes]) -> tuple[asyncio.Task[None], Any]:
         """The request, and what it is answered."""
@@ -59,6 +59,9 @@ class Endpoint:
         accepted = (b"accept", b"text/event-stream, application/json")
         headers = [(b"x-api-key", self._key), accepted, (b"host", b"localhost"), (b"content-type", b"application/json")]
         scope = {"type": "http", "method": method, "path": "/mcp", "headers": [*headers, *more], "query_string": b""}
+        if not self._started:
+            self._started = True
+            await self.application.start()
         return asyncio.create_task(self.application(scope, asked.get, answered.put)), answered
 
     async def session(self) -> tuple[bytes, bytes]:
