@@ -1,6 +1,6 @@
 """ASGI applications around the hub's own: the client behind a trusted reverse proxy, and requests served in fair order.
 
-docs/how-to/serve-beyond-loopback.md describes proxies. Slots keep the many calls of one caller from delaying others, on
+docs/how-to/run-it-for-real.md describes proxies. Slots keep the many calls of one caller from delaying others, on
 any transport.
 """
 

@@ -1,4 +1,4 @@
-"""The configurations of docs/how-to/serve-beyond-loopback.md, each with the real program in front of a hub."""
+"""The configurations of docs/how-to/run-it-for-real.md, each with the real program in front of a hub."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.hooks.harness import until
 from tests.outside import program
 from tests.ports import free_port
 
-PAGE = (ROOT / "docs/how-to/serve-beyond-loopback.md").read_text()
+PAGE = (ROOT / "docs/how-to/run-it-for-real.md").read_text()
 NGINX = """daemon off; pid {at}/pid; error_log stderr; events {{}}
 http {{
 access_log off; client_body_temp_path {at}/body; proxy_temp_path {at}/proxied; fastcgi_temp_path {at}/f;
