@@ -1,6 +1,5 @@
 """The input of a hook from a coding harness, and the output in the harness's format; the points of a session at which a
-harness calls, with its names for them, their data, and how the agent hears the answer (docs/how-to/hooks.md has the
-table). Standard library alone.
+harness calls, with its names for them, their data, and how the agent hears the answer. Standard library alone.
 
 Claude Code, Codex and Qwen Code: JSON with `hook_event_name`, answered with `additionalContext` or, at Stop, a block
 with its reason. Gemini CLI and Cursor: the same with other names. `text`: any other harness, plain text.

@@ -75,8 +75,3 @@ def test_it_goes_as_recorded(recording: Path, harness: Harness) -> None:
         names.learn(done.stdout)
         assert names.general(done.stdout) == expected, line
         harness.until_session()  # so that others know the agent
-
-
-def test_it_is_the_session_that_the_docs_show() -> None:
-    shown = (Path(__file__).parents[2] / "docs/how-to/hooks.md").read_text()
-    assert Path(__file__).with_name("recorded").joinpath("claude-code.session").read_text() in shown
