@@ -18,7 +18,7 @@ from tests.agents.providers import NOT_YET, Provider, Round, Said, plan, play
 
 __all__ = ["address", "person"]
 pytestmark = [pytest.mark.usefixtures("runs_published"), pytest.mark.sqlite, pytest.mark.long]
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "wake-agents.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "hooks.md"
 SETTLES_SECONDS = 30  # the titles of conversations have come, and each session has its waiter again
 LAST = 20  # number that two agents tell each other
 PAIRS = [("claude-code", "codex"), ("opencode", "qwen")]

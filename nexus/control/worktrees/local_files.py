@@ -1,6 +1,6 @@
 """Files that agents need and git does not have: copied into a worktree, or linked to where the project has them.
 
-`[worktrees]` in nexus.toml lists them, and an operator approves that list (docs/how-to/wake-agents.md). git ignores
+`[worktrees]` in nexus.toml lists them, and an operator approves that list (docs/how-to/review.md). git ignores
 each in the worktree, and what git tracks is not brought, so that none becomes part of the work.
 """
 
