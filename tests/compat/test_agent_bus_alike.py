@@ -1,6 +1,6 @@
 """The published Agent Bus 0.5.1 and ours, called alike: what differs in the answers.
 
-NEXUS_DIFFERENCES_TABLE=write writes the table of what differs into docs/how-to/coming-from-agent-bus.md.
+NEXUS_DIFFERENCES_TABLE=write writes the table of what differs into docs/how-to/coming-from.md.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.topics.conftest import Client
 pytestmark = pytest.mark.skipif(
     not agent_bus.SHIM.exists(), reason="Agent Bus is not installed: `python -m tests.compat.agent_bus` does it"
 )
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "coming-from-agent-bus.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "coming-from.md"
 TOPIC = ["$", 0, "topic_id"]
 BEFORE: list[tuple[str, dict[str, Any]]] = [
     ("topic_create", {"name": "plan", "mode": "new"}),
@@ -103,7 +103,7 @@ def test_the_table_in_the_docs_is_what_differs(tmp_path: Path) -> None:
     ]
     lines = ["| what | Agent Bus 0.5.1 | Nexus | why |", "|---|---|---|---|"]
     lines += [f"| {case.what} | {there} | {here} | {case.why} |" for case, there, here in differing]
-    before, begin, rest = PAGE.read_text().partition("<!-- differences -->\n\n")
+    before, begin, rest = PAGE.read_text().partition("<!-- differences: agent-bus -->\n\n")
     _, end, after = rest.partition("\n\n<!-- end -->")
     table = "\n".join(lines)
     if os.environ.get("NEXUS_DIFFERENCES_TABLE") == "write":

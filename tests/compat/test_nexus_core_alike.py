@@ -1,7 +1,7 @@
 """The published server of nexus-core and ours, side by side: the same calls, answers and files; and one directory that
 both work in.
 
-NEXUS_DIFFERENCES_TABLE=write writes the table of what differs into docs/how-to/coming-from-nexus-core.md.
+NEXUS_DIFFERENCES_TABLE=write writes the table of what differs into docs/how-to/coming-from.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = [
     pytest.mark.skipif(not SERVER.exists(), reason="`make test` installs nexus-core from npm"),
     pytest.mark.sqlite,
 ]
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "coming-from-nexus-core.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "coming-from.md"
 FILES = ("state/plan.json", "state/tasks.json", "history.json")
 
 
@@ -326,7 +326,7 @@ def test_the_table_in_the_docs_is_what_differs(sides: Sides) -> None:
         assert found[0] != found[1], difference.what
         lines.append(f"| {difference.what} | {found[0]} | {found[1]} | {difference.why} |")
     table = "\n".join(lines)
-    before, begin, rest = PAGE.read_text().partition("<!-- differences -->\n\n")
+    before, begin, rest = PAGE.read_text().partition("<!-- differences: nexus-core -->\n\n")
     _, end, after = rest.partition("\n\n<!-- end -->")
     if os.environ.get("NEXUS_DIFFERENCES_TABLE") == "write":
         PAGE.write_text(f"{before}{begin}{table}{end}{after}")

@@ -1,7 +1,7 @@
 """The published okto-nexus 0.3.1 and ours over the same store, side by side: the same calls, and what differs in the
 answers.
 
-NEXUS_DIFFERENCES_TABLE=write writes the table of what differs into docs/how-to/coming-from-okto-nexus.md.
+NEXUS_DIFFERENCES_TABLE=write writes the table of what differs into docs/how-to/coming-from.md.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.compat.test_okto_import import run as run_import
 from tests.conftest import LOCAL
 
 pytestmark = [pytest.mark.django_db, pytest.mark.sqlite]
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "coming-from-okto-nexus.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "coming-from.md"
 VERSION = "0.3.1"
 
 ID = re.compile(r"\b[a-z]{3,7}_[0-9a-f]{32}\b|\b[0-9a-f]{64}\b")
@@ -219,7 +219,7 @@ def test_the_table_in_the_docs_is_what_differs(tmp_path: Path) -> None:
         else:
             ours.append(dict(run(LOCAL, tool, given)))
     found = table(theirs, calls, ours)
-    before, begin, rest = PAGE.read_text().partition("<!-- differences -->\n\n")
+    before, begin, rest = PAGE.read_text().partition("<!-- differences: okto-nexus -->\n\n")
     _, end, after = rest.partition("\n\n<!-- end -->")
     if os.environ.get("NEXUS_DIFFERENCES_TABLE") == "write":
         PAGE.write_text(f"{before}{begin}{found}{end}{after}")
