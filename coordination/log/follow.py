@@ -1,4 +1,4 @@
-"""Following the event log live: the loop behind server-sent events and WebSockets (docs/how-to/follow-the-log.md).
+"""Following the event log live: the loop behind server-sent events and WebSockets (docs/how-to/write-a-client.md).
 
 A follower reads page after page from its cursor and waits at the head of the log. Nothing is buffered for it: the log
 is the buffer, and a follower that is slow or was away continues from its cursor.
