@@ -76,7 +76,7 @@ postgres:
 long: $(DEV)
 	$(VENV)/bin/pytest $(IN_PARALLEL) -m 'long or hypothesis' --hypothesis-profile=whole
 
-# What stands between a green suite and a release (docs/how-to/release.md). Takes an hour or so, on a quiet machine.
+# What stands between a green suite and a release (CONTRIBUTING.md). Takes an hour or so, on a quiet machine.
 release-check: check long
 	$(VENV)/bin/python -m benchmarks.years --fail
 
