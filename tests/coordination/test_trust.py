@@ -33,7 +33,7 @@ SENSITIVE = {
     "handoff_verify",
 }
 Credentials = dict[str, str]
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "strict-trust.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "trust.md"
 
 
 @pytest.fixture
