@@ -1,7 +1,7 @@
 """`nexus runmcp` where a hub serves the home: it passes lines between its client and the hub's socket.
 
-Standard library only: every agent has such a process, and each import costs memory and time. docs/explanation/relay.md
-explains what is sent again when the hub restarts.
+Standard library only: every agent has such a process, and each import costs memory and time.
+docs/explanation/architecture.md explains what is sent again when the hub restarts.
 """
 
 from __future__ import annotations

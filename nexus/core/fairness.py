@@ -1,5 +1,5 @@
 """Fair order of calls: which call is served next while more arrive than can be served at once
-(docs/explanation/fairness.md).
+(docs/explanation/architecture.md).
 
 A call waits for a slot of its caller first, and then for one of all. So however many calls one caller sends, another
 caller's call waits for a few of them only.
