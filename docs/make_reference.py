@@ -1,4 +1,4 @@
-"""Writes the reference from the code, for `make docs`: docs/reference/errors.md, and all pages into docs/made."""
+"""Writes the reference from the code, into docs/made, for `make docs`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ django.setup()
 from nexus_site import reference  # noqa: E402  # the apps first
 from nexus_site.settings import BASE_DIR  # noqa: E402
 
-DOCS = BASE_DIR / "docs"
-MADE = "<!-- Made from the code by `make docs`; change the code, not this page. -->\n\n"
+MADE = BASE_DIR / "docs" / "made"
+HEAD = "<!-- Made from the code by `make docs`; change the code, not this page. -->\n\n"
 
 
 def main() -> None:
-    pages = {name: MADE + make() for name, make in reference.pages().items()}
-    (DOCS / "made").mkdir(exist_ok=True)
-    for name, text in pages.items():
-        (DOCS / "made" / name).write_text(text, encoding="utf-8")
-    (DOCS / "reference" / "errors.md").write_text(pages["errors.md"], encoding="utf-8")
+    MADE.mkdir(exist_ok=True)
+    for name, make in reference.pages().items():
+        (MADE / name).write_text(HEAD + make(), encoding="utf-8")
 
 
 if __name__ == "__main__":
