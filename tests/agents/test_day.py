@@ -50,7 +50,7 @@ STEPS = {
     "read": "reads a file",
     "edit": "edits a file",
     "run": "runs a command",
-    "message": "sends a message over the bus, without a question",
+    "message": "sends a message through the hub, without a question",
     "outside": "is refused a write outside, and reads why",
     "asks": "asks an operator once, if its ceiling requires that",
     "says": "has in its transcript what its model said, and nothing else",
@@ -485,25 +485,19 @@ def table_of_agents() -> str:
     lines = [
         "# Published agents in the pool",
         "",
-        "Each of these agents did the same tasks in a pool, in the sandbox, with a model that follows a script.",
+        "Each of these agents did the tasks below, except those in its row, in a pool, in the sandbox, with a model",
+        "that follows a script.",
         "`pytest tests/agents -m ''` runs them, and compares this page. `nexus runners presets` lists how they start.",
         "",
-        "| agent | package | version | " + " | ".join(STEPS) + " |",
-        "|---" * (3 + len(STEPS)) + "|",
+        "| agent | package | version | not |",
+        "|---|---|---|---|",
     ]
-    notes: list[str] = []
     for name, agent in AGENTS.items():
-        cells = []
-        for step in STEPS:
-            if step not in agent.lacks:
-                cells.append("yes")
-                continue
-            notes.append(f"{len(notes) + 1}. {name}, {step}: {agent.lacks[step]}.")
-            cells.append(f"no ({len(notes)})")
+        lacks = "; ".join(f"*{step}*: {agent.lacks[step]}" for step in STEPS if step in agent.lacks)
         preset = presets()[name]
-        lines.append(f"| {name} | `{preset['package']}` | {preset['tried'][-1]} | " + " | ".join(cells) + " |")
+        lines.append(f"| {name} | `{preset['package']}` | {preset['tried'][-1]} | {lacks} |")
     steps = [f"| {step} | {meaning} |" for step, meaning in STEPS.items()]
-    return "\n".join([*lines, "", *notes, *([""] if notes else []), "| step | it |", "|---|---|", *steps, ""])
+    return "\n".join([*lines, "", "| task | it |", "|---|---|", *steps, ""])
 
 
 async def _was_sent(text: str) -> bool:
