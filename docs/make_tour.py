@@ -313,9 +313,9 @@ def handed_in(url: str, home: str) -> None:
     own = {"project_root": str(shop), "handoff_id": task["handoff_id"], "agent_id": "smith"}
     call(url, "handoff_claim", **own)
     call(url, "handoff_complete", result="An empty body has an empty key.", **own)
-    for name in ("mason", "weaver"):
-        seen = call(url, "pool_get_review", "control", agent_id=name)["seen"]
-        call(url, "pool_approve_work", "control", agent_id=name, seen=seen)
+    seen = call(url, "pool_get_review", "control", agent_id="mason")["seen"]
+    call(url, "pool_approve_work", "control", agent_id="mason", seen=seen)
+    call(url, "pool_worktree_queue", "control", agent_id="weaver")  # which may be in conflict by now
     while call(url, "pool_list_merges", "control")["merges"]:
         time.sleep(0.2)
 
