@@ -166,15 +166,15 @@ def told(envelope: dict[str, Any]) -> dict[str, list[str]]:
     return {path: sorted(values) for path, values in found.items()}
 
 
-def differences(theirs: dict[str, Any], ours: dict[str, Any]) -> tuple[set[str], set[str], set[str]]:
-    """Return the fields that one has alone, those that the other has alone, and what differs in the others."""
+def differences(theirs: dict[str, Any], ours: dict[str, Any]) -> tuple[set[str], set[str]]:
+    """Return the fields that only their answer has, and what differs in the others. What we add misleads no client."""
     there, here = told(theirs), told(ours)
     if theirs["ok"] != ours["ok"]:
         of = ["answered" if envelope["ok"] else told(envelope)["refused with"][0] for envelope in (theirs, ours)]
-        return set(), set(), {f"{of[0]} → {of[1]}"}
+        return set(), {f"{of[0]} → {of[1]}"}
     other = [path for path in there.keys() & here.keys() if there[path] != here[path]]
-    alone = [{f"`{path}`" for path in one.keys() - two.keys()} for one, two in ((there, here), (here, there))]
-    return alone[0], alone[1], {_values(path, there[path], here[path]) for path in other}
+    alone = {f"`{path}`" for path in there.keys() - here.keys()}
+    return alone, {_values(path, there[path], here[path]) for path in other}
 
 
 def _values(path: str, there: list[str], here: list[str]) -> str:
@@ -188,12 +188,11 @@ local = Client(headers={"host": "localhost"})
 
 
 def table(theirs: dict[str, Any], calls: list[tuple[str, dict[str, Any]]], ours: list[dict[str, Any]]) -> str:
-    found: defaultdict[str, tuple[set[str], set[str], set[str]]] = defaultdict(lambda: (set(), set(), set()))
+    found: defaultdict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
     for (tool, _), there, here in zip(calls, theirs["answers"], ours, strict=True):
         for all_of, new in zip(found[tool], differences(there, here), strict=True):
             all_of |= new
-    lines = ["| call | only okto-nexus 0.3.1 answers | only Nexus answers | other values, there → here |",
-             "|---|---|---|---|"]  # fmt: skip
+    lines = ["| call | only okto-nexus 0.3.1 answers | other values, there → here |", "|---|---|---|"]
     for tool in sorted(found):
         cells = [", ".join(sorted(each)) for each in found[tool]]
         if any(cells):
