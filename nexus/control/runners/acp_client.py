@@ -151,8 +151,9 @@ class PoolClient:
                 await self._tool_call(update)
             elif isinstance(update, AgentPlanUpdate):
                 await self._planned(update)
-        if self._stored > MOST_ENTRIES + ENTRIES_A_CALL * self.most_calls:
-            self.overdone = f"it said over {self._stored - 1} things in one turn"
+        most = MOST_ENTRIES + ENTRIES_A_CALL * self.most_calls
+        if self._stored > most:
+            self.overdone = f"it said over {most} things in one turn"
             self.halted.set()
 
     async def _say(self, role: Role, content: str, **more: Any) -> None:
