@@ -16,7 +16,7 @@ CI = Path(__file__).parents[2] / ".ci"
 FILES = {
     "shop/config.py": "size: int = setting(1, 'Size.')\n",
     "shop/operations.py": "import os\n\n@operation(Params)\ndef sell(): ...\n",
-    "shop/urls.py": "from nexus.core.contributions import Page\nPAGES = (Page('a', 'a/', a), Page('b', 'b/', b), Page('c'))\n",
+    "shop/urls.py": "from nexus.core.contributions import Page\nPAGES = (Page(1, 1, 1), Page(2, 2, 2), Page(3))\n",
     "shop/migrations/__init__.py": "",
     "shop/migrations/0001_initial.py": "\n",
     "tests/counts.toml": "[quick]\ngit = { tests = 1, processes = 7 }\nhub = { tests = 1, processes = 2 }\n",
