@@ -74,7 +74,7 @@ async def test_it_gives_the_first_turn_as_a_prompt(connect: Connect) -> None:
 
 async def test_it_holds_the_first_turn_in_its_instructions(connect: Connect) -> None:
     async with connect() as client:
-        for step in ("workspace_resolve", "agent_register", "session_open", "inbox_pull", "inbox_ack"):
+        for step in ("join", "inbox_pull", "inbox_ack", "handoff_create"):
             assert step in (client.instructions or "")
 
 
