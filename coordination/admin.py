@@ -9,7 +9,8 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.auth.admin import UserAdmin
 from django.contrib.auth.models import Group, User
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet, TextField
+from django.db.models.functions import Cast
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.template.loader import render_to_string
@@ -48,6 +49,7 @@ from nexus.web.records import NONE, OperationAdmin, code, column, link, moment
 from nexus.web.templatetags.nexus import plain, readable
 
 ACT = "operator.acted"
+NO_EVENT = '"events": 0'  # in the payload of an act that no other event tells; PostgreSQL has it as text, too
 LOOKED_AT = 100_000  # ids that a page looks through for an agent or a type, which have no index
 
 
@@ -287,7 +289,8 @@ class HeartbeatFilter(admin.SimpleListFilter):
     def queryset(self, request: HttpRequest, queryset: QuerySet[Event]) -> QuerySet[Event]:
         if self.value() or request.GET.get("type") in (*quiet_types(), ACT):
             return queryset
-        return queryset.exclude(type__in=quiet_types()).exclude(type=ACT, payload__events__gt=0)
+        shown = queryset.exclude(type__in=quiet_types()).alias(written=Cast("payload", TextField()))
+        return shown.exclude(Q(type=ACT) & ~Q(written__contains=NO_EVENT))
 
 
 @admin.register(Event)

@@ -20,8 +20,8 @@ def test_it_plays_in_a_throwaway_home(tmp_path: Path) -> None:
     played = nexus(own, "demo", "--rounds", "2", "--pause", "0.02", **store)
 
     assert played.returncode == 0, played.stdout + played.stderr
-    pages = re.findall(r"^  http://127\.0\.0\.1:\d+/admin/(\w+)/$", played.stdout, re.MULTILINE)
-    assert pages == ["timeline", "board", "events"]
+    pages = re.findall(r"^  http://127\.0\.0\.1:\d+/admin/([\w/]+)/$", played.stdout, re.MULTILINE)
+    assert pages == ["timeline", "board", "coordination/event"]
     assert played.stdout.count("handoff.completed") == 2
     assert re.search(r"message.created +demo-reviewer → demo-worker-\d +Reviewed", played.stdout), played.stdout
     assert list(tmp_path.iterdir()) == [], "one's own home and store are left alone"

@@ -194,7 +194,7 @@ def test_without_scripts_one_sends_ends_and_discards(
         page.goto(page.get_by_role("link", name=name, exact=True).get_attribute("href") or "")
         page.get_by_label("Message (Markdown)").fill("the *files*")
         page.get_by_role("button", name="Send").click()
-        expect(page.locator("#about")).to_contain_text(re.compile("waits|at work|in 1 turn"))
+        expect(page.locator("#about")).to_contain_text(re.compile(r"waits|at work|in\s+1 turn"))
         page.get_by_role("button", name="End…").click()
         page.get_by_role("button", name="End", exact=True).click()
         expect(page.locator("#about")).to_contain_text("ended")
