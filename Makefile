@@ -21,7 +21,7 @@ ON_POSTGRES := \
 	tests/planning/test_work.py::test_many_claims_that_end_at_once_are_not_undone_by_the_file \
 	$(patsubst %,tests/control/test_questions.py::test_%,two_who_answer_at_once_answer_once \
 		agents_that_ask_at_once_with_one_client_id_ask_once time_and_a_person_at_once_end_a_question_once) \
-	$(patsubst %,tests/core/test_%.py,postgres side_by_side waiter) \
+	$(patsubst %,tests/core/test_%.py,postgres side_by_side waiter) tests/web/test_operation_admin.py \
 	tests/core/test_migrations.py::test_a_fresh_store_is_as_the_replaced_migrations_made_it \
 	$(patsubst %,tests/control/test_%.py,stream supervision worker) \
 	$(patsubst %,tests/coordination/test_%.py,event_wait events retries schema streams upsert_races) \

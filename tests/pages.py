@@ -80,7 +80,8 @@ def files(operation: str, /, **arguments: Any) -> dict[str, Any]:
 
 
 class Played:
-    """The team's rows and files as they were once played, to be copied: that is quicker than to play them again."""
+    """The team's rows and files as they were once played, to be copied in SQLite: that is quicker than to play them
+    again."""
 
     def __init__(self, directory: Path) -> None:
         self.root, self.files = directory / "parser", directory / "files"
@@ -96,7 +97,7 @@ class Played:
 
     def again(self) -> Ids:
         """The team, in a store that may have rows already."""
-        was_empty = not any(self.read().values())
+        was_empty = connection.vendor == "sqlite" and not any(self.read().values())
         shutil.rmtree(self.root, ignore_errors=True)
         if was_empty and timedelta() <= now() - self.made < RECENT:
             shutil.copytree(self.files, self.root)
