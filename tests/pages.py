@@ -80,8 +80,7 @@ def files(operation: str, /, **arguments: Any) -> dict[str, Any]:
 
 
 class Played:
-    """The team's rows and files as they were once played, to be copied in SQLite: that is quicker than to play them
-    again."""
+    """The team's rows and files as they were once played, to be copied in SQLite, which is quicker than to play."""
 
     def __init__(self, directory: Path) -> None:
         self.root, self.files = directory / "parser", directory / "files"

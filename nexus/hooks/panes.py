@@ -126,29 +126,26 @@ class TmuxPane(Pane):
 
     def is_here(self) -> bool:
         with contextlib.suppress(OSError):
-            return self._tmux("display-message", "-p", "-t", self.name, "#{pane_tty}").strip() == os.ttyname(0)
+            return _output("tmux", "display-message", "-p", "-t", self.name, "#{pane_tty}").strip() == os.ttyname(0)
         return False
-
-    def _tmux(self, *words: str) -> str:
-        return _output("tmux", *words)
 
     def _look(self) -> list[str]:
         where = "#{pane_in_mode}#{pane_synchronized} #{cursor_y}"  # a person who scrolls is in a mode
-        head, *rows = self._tmux(
-            "display-message", "-p", "-t", self.name, where, ";", "capture-pane", "-p", "-t", self.name
+        head, *rows = _output(
+            "tmux", "display-message", "-p", "-t", self.name, where, ";", "capture-pane", "-p", "-t", self.name
         ).split("\n")
         flags, _, cursor = head.partition(" ")
         return rows[: int(cursor) + 2] if flags == "00" else []
 
     def _paste(self, text: str) -> None:
         buffer = f"nexus{self.name}"
-        self._tmux("set-buffer", "-b", buffer, text, ";", "paste-buffer", "-dp", "-b", buffer, "-t", self.name)
+        _output("tmux", "set-buffer", "-b", buffer, text, ";", "paste-buffer", "-dp", "-b", buffer, "-t", self.name)
 
     def _press_enter(self) -> None:
-        self._tmux("send-keys", "-t", self.name, "Enter")
+        _output("tmux", "send-keys", "-t", self.name, "Enter")
 
     def tell_person(self, text: str) -> None:
-        self._tmux("display-message", "-d", "10000", "-t", self.name, text)
+        _output("tmux", "display-message", "-d", "10000", "-t", self.name, text)
 
 
 class KittyPane(Pane):
