@@ -119,8 +119,9 @@ def login_code(home: Path) -> str:
     folder = home / LOGINS
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for earlier in folder.iterdir():
-        if time.time() - earlier.stat().st_mtime > LOGIN_SECONDS:
-            earlier.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # it was used meanwhile
+            if time.time() - earlier.stat().st_mtime > LOGIN_SECONDS:
+                earlier.unlink()
     code = secrets.token_urlsafe(32)
     files.replace(_login(home, code), b"")
     return code
