@@ -37,9 +37,11 @@ def find(empty_line: str, client: int) -> Pane:
 class Pane:
     """The pane in which this process runs, and a client in it."""
 
-    kind = server = name = ""
+    kind = ""
+    variables = ("", "")  # the terminal's, of its server and of the pane
 
     def __init__(self, empty_line: str, client: int) -> None:
+        self.server, self.name = (os.environ.get(each, "") for each in self.variables)
         self._empty_line = empty_line
         self._client, self._group = client, os.getpgid(client)
         self._prompt = empty_line[0]  # the sign at the beginning of the input line, until another is seen
@@ -118,11 +120,7 @@ class Pane:
 class TmuxPane(Pane):
     """A pane of tmux."""
 
-    kind = "tmux"
-
-    def __init__(self, empty_line: str, client: int) -> None:
-        super().__init__(empty_line, client)
-        self.server, self.name = (os.environ.get(name, "") for name in ("TMUX", "TMUX_PANE"))
+    kind, variables = "tmux", ("TMUX", "TMUX_PANE")
 
     def is_here(self) -> bool:
         with contextlib.suppress(OSError):
@@ -151,11 +149,7 @@ class TmuxPane(Pane):
 class KittyPane(Pane):
     """A window of kitty, which listens for `kitty @` at a socket."""
 
-    kind = "kitty"
-
-    def __init__(self, empty_line: str, client: int) -> None:
-        super().__init__(empty_line, client)
-        self.server, self.name = (os.environ.get(name, "") for name in ("KITTY_LISTEN_ON", "KITTY_WINDOW_ID"))
+    kind, variables = "kitty", ("KITTY_LISTEN_ON", "KITTY_WINDOW_ID")
 
     def is_here(self) -> bool:
         with contextlib.suppress(ValueError):
