@@ -397,7 +397,7 @@ class AgentLimitsAdmin(OperationAdmin):
 
     whose = column("Of", lambda row: records.text(f"{row.scope} {row.name}"))
 
-    limits = column("Limits", lambda row: limits_in_words(row))
+    limits = column("Limits", limits_in_words)
     may_use = column("May use", lambda row: plain(", ".join(row.allowed or ())) or "–")
     may_not_use = column("May not use", lambda row: plain(", ".join(row.refused or ())) or "–")
     updated = column("Changed", lambda row: moment(row.updated_at))
