@@ -84,6 +84,8 @@ class HandoffAdmin(InWorkspace):
     changed = column("Changed", lambda row: moment(row.updated_at))
     content = column("Payload", lambda row: records.body(row.payload) if row.payload else NONE)
 
+    criteria = column("Measured by", lambda row: records.each(row.acceptance_criteria))
+
     @admin.display(description="State")
     def state(self, row: Handoff) -> SafeString:
         lapsed = row.lease_expires_at is not None and row.lease_expires_at < now()
@@ -115,11 +117,6 @@ class HandoffAdmin(InWorkspace):
     def waits_for(self, row: Handoff) -> str:
         found = ((link(PAGE, each.title, each.pk), _badge(state_at(each, now()))) for each in dependencies(row))
         return format_html_join("", '<div class="nx-bar">{} {}</div>', found) or NONE
-
-    @admin.display(description="Measured by")
-    def criteria(self, row: Handoff) -> str:
-        found = ((records.lines(each),) for each in row.acceptance_criteria or ())
-        return format_html_join("", "<div>{}</div>", found) or NONE
 
     @admin.display(description="Checks")
     def checks(self, row: Handoff) -> str:

@@ -91,6 +91,8 @@ class TaskAdmin(InWorkspace):
     approach_text = column("Approach", lambda row: _body(row.approach))
     risk_text = column("Risk", lambda row: _body(row.risk))
 
+    criteria = column("Checked before it counts", lambda row: records.each(row.acceptance_criteria))
+
     @admin.display(description="State")
     def state(self, row: Any) -> SafeString:
         standing = getattr(row, "standing", None)
@@ -102,11 +104,6 @@ class TaskAdmin(InWorkspace):
             return NONE
         said = "with its cycle, or when it was removed from its file: it can no longer be changed"
         return format_html("{}, {}", moment(row.closed_at), said)
-
-    @admin.display(description="Checked before it counts")
-    def criteria(self, row: Task) -> str:
-        found = ((records.lines(each),) for each in row.acceptance_criteria or ())
-        return format_html_join("", "<div>{}</div>", found) or NONE
 
     @admin.display(description="Checks")
     def checks(self, row: Task) -> str:

@@ -19,7 +19,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils.html import format_html, strip_tags
+from django.utils.html import format_html, format_html_join, strip_tags
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from unfold.admin import ModelAdmin
@@ -277,6 +277,11 @@ def code(value: Any) -> SafeString:
 def lines(value: Any) -> SafeString:
     """Return an agent's text whole, with its line breaks; invisible control characters are made visible."""
     return _cell("lines", value)
+
+
+def each(values: Sequence[str] | None) -> SafeString | str:
+    """Return texts, each in a block of its own."""
+    return format_html_join("", "<div>{}</div>", ((lines(value),) for value in values or ())) or NONE
 
 
 def body(value: str) -> SafeString:
